@@ -1,1 +1,1 @@
-"""Alembic migrations of the tables that the sink owns in the replica (schema ``cdc``); replica tables are not here."""
+"""Alembic migrations of the tables that the sink owns in the replica (schema ``cdc``). Replica tables have none."""

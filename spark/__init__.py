@@ -1,1 +1,1 @@
-"""Spark jobs over PostgreSQL and compacted topics: an independent second path beside the bridge."""
+"""Spark jobs over PostgreSQL and compacted topics: a second path that is independent of the bridge."""

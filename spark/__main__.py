@@ -1,8 +1,8 @@
-"""``python -m cdc.spark KIND [FILE]``: run one job, described by the JSON document in FILE or on standard input.
+"""``python -m cdc.spark KIND [FILE]``: runs one job, described by the JSON document in FILE or on standard input.
 
-Exit codes: 0 done, and nothing is wrong; 10 something is (``cdc reconcile`` and ``cdc health`` make 1 of it); 2 the job
-could not give its answer. Whatever breaks is 2 or what the operating system makes of it, never 10: a crash must not
-read as "different", for a repair may follow.
+Exit codes: 0 if the job is done and nothing is wrong; 10 if something is (``cdc reconcile`` and ``cdc health`` turn it
+into 1); 2 if the job could not give an answer. A job that breaks ends with 2, or with what the operating system makes
+of it, but never with 10: a crash must not look like "different", because a repair may follow.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _GRACE_S: Final = 10.0
 
 
 def end_with_parent() -> None:
-    """From now on, end this process when its parent is not the command any more; the JVM ends with it.
+    """Makes this process, and its JVM, end when the command that started it is gone.
 
-    Else a killed command would leave a snapshot open that holds VACUUM.
+    Otherwise a killed command would leave a snapshot open, which holds back VACUUM.
     """
     command = os.environ.get(PARENT_VARIABLE)
     if command is not None:
@@ -40,9 +40,10 @@ def end_with_parent() -> None:
 def _watch(command: int) -> None:
     while os.getppid() == command:
         threading.Event().wait(_LOOK_S)
-    # First as anybody would ask it to end, so that it can tidy up.
+    # SIGTERM first, so that the job can clean up.
     os.kill(os.getpid(), signal.SIGTERM)
     threading.Event().wait(_GRACE_S)
+    # The main thread may wait for the JVM and never see the signal.
     os._exit(NO_ANSWER)
 
 
@@ -53,13 +54,14 @@ JOBS: Final[Mapping[str, str]] = {
     "health": "cdc.spark.health.main",
     "mirror": "cdc.spark.mirror.main",
 }
-"""By kind, the module whose ``main`` takes the document and returns 0, 1 for something wrong, or 2 for no answer."""
+"""The module of each kind of job. Its ``main`` takes the document; it returns 0, 1 if something is wrong, or 2 if it
+has no answer."""
 
 _CODES: Final[Mapping[int, int]] = {0: 0, 1: FOUND}
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the job that the command line names."""
+    """Runs the job that the command line names, and returns the exit code."""
     if not arguments or arguments[0] not in JOBS or len(arguments) > 2:
         sys.stderr.write(f"usage: python -m cdc.spark {{{','.join(JOBS)}}} [FILE]\n")
         return NO_ANSWER
@@ -67,20 +69,20 @@ def main(arguments: Sequence[str]) -> int:
     try:
         document = Path(arguments[1]).read_text(encoding="utf-8") if len(arguments) == 2 else sys.stdin.read()
         code: int = importlib.import_module(JOBS[arguments[0]]).main(document)
-        # Here and not at the interpreter's end, where a reader that went away would give a code of Python's own.
+        # Flush here: if the reader of the output is gone, a flush at Python's end would set an exit code of its own.
         sys.stdout.flush()
     except ValidationError as error:
-        # Its text quotes the document, which holds passwords.
+        # Do not print the error itself: it quotes the document, which holds passwords.
         wrong = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-        sys.stderr.write(f"error: the job's description is wrong: {wrong}\n")
+        sys.stderr.write(f"error: invalid description of the job: {wrong}\n")
         return NO_ANSWER
     except (JobError, CdcError) as error:
         sys.stderr.write(f"error: {error}\n")
         return NO_ANSWER
-    except Exception as error:  # noqa: BLE001  whatever it is, it must not look like an answer
+    except Exception as error:  # noqa: BLE001  no failure may look like an answer
         traceback.print_exc()
         sys.stderr.write(
-            f"error: the job broke off ({type(error).__name__}), so it has no answer; report the lines above\n"
+            f"error: the job failed with {type(error).__name__} and has no answer; report the lines above\n"
         )
         return NO_ANSWER
     return _CODES.get(code, NO_ANSWER)

@@ -1,7 +1,7 @@
-"""A topic that was given partitions while its keys lie where fewer partitions put them.
+"""Detects a topic that got more partitions after its keys were published.
 
-Readers that leave out what another program wrote elsewhere tell it by the key's place among the topic's partitions.
-With more partitions most of the bridge's own records would pass for such, and their rows would be missing.
+A reader recognizes another program's records by their being in a partition where their key does not belong. After more
+partitions were added, most of the bridge's own records would look like that, and their rows would be missing.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from cdc.spark.offsets import Brokers, Extent
 
 
 def refuse_added_partitions(brokers: Brokers, name: str, extents: Iterable[Extent]) -> None:
-    """Stop where a topic has other partitions than the bridge knows, which stops over that as well.
+    """Stops the job if a topic has another number of partitions than the bridge knows; the bridge stops then, too.
 
     Args:
-        brokers: where the topics are.
-        name: the topics' common one, of the configuration.
+        brokers: the cluster with the topics.
+        name: the configuration's ``name``, which begins the topics' names.
         extents: the topics as they are now.
 
     Raises:
-        TopicUnreadable: one has.
+        TopicUnreadable: the number of partitions of a topic has changed.
     """
     known: dict[str, KnownTopic] = {}
     for key, value in brokers.read_all(progress_topic(name)):
@@ -34,7 +34,7 @@ def refuse_added_partitions(brokers: Brokers, name: str, extents: Iterable[Exten
         if before is None or before.topic_id != extent.topic_id or len(before.ends) == len(extent.ends):
             continue
         raise TopicUnreadable(
-            f"topic {extent.topic} has {len(extent.ends)} partitions now, and {len(before.ends)} when its keys were "
-            "published: they do not lie where they belong",
-            remedy="start the bridge (cdc run), which says how the topic is filled anew",
+            f"topic {extent.topic} has {len(extent.ends)} partitions now, but had {len(before.ends)} when its keys were"
+            " published, so they do not lie where they belong",
+            remedy="start the bridge with cdc run; it says how to fill the topic again",
         )

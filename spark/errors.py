@@ -1,14 +1,14 @@
-"""Errors of the jobs: each says whose fault it is and what to do; all mean *not verified*, never *different*."""
+"""Errors of the jobs. Each says whose fault it is and what to do; all mean *not verified*, never *different*."""
 
 from __future__ import annotations
 
 
 class JobError(Exception):
-    """A job that cannot give its answer.
+    """Raised when a job cannot give an answer.
 
     Args:
-        message: what is wrong, naming the thing.
-        remedy: what the reader of the message does about it.
+        message: what is wrong, with the name of the object.
+        remedy: what the reader of the message should do about it.
     """
 
     def __init__(self, message: str, *, remedy: str) -> None:
@@ -18,20 +18,20 @@ class JobError(Exception):
 
 
 class SourceUnreadable(JobError):
-    """PostgreSQL does not answer, refuses a right, or no longer holds the snapshot."""
+    """PostgreSQL does not answer, denies a permission, or no longer holds the snapshot."""
 
 
 class TopicUnreadable(JobError):
-    """Kafka does not answer, a topic is missing, or it holds what is not of the topic contract."""
+    """Kafka does not answer, a topic is missing, or a record in it breaks the topic contract."""
 
 
 class NotCaughtUp(JobError):
-    """The bridge did not publish in time what the comparison must include."""
+    """The bridge has not published everything that the answer must include, or not in time."""
 
 
 class TopicChanged(JobError):
-    """A topic is another one of its name, or lost records: what was read of it before says nothing of it now."""
+    """A topic was recreated or lost records, so what was read from it before says nothing about it now."""
 
 
 class PastErased(JobError):
-    """Compaction or retention has already removed the state that was asked for."""
+    """Compaction or retention may already have removed the state that was asked for."""

@@ -1,4 +1,4 @@
-"""One set of Kafka options for two clients: librdkafka's names, and what Spark's Java client calls the same."""
+"""Translates one set of Kafka options for two clients, librdkafka and the Java client of Spark's connector."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LOGIN_MODULES: Final[Mapping[str, str]] = {
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
 _IN_BULK: Final[Mapping[str, str]] = {
-    # A job reads whole partitions; the client's defaults are for records that are handled one by one.
+    # A job reads whole partitions, but the client's defaults suit records that are handled one by one.
     "max.poll.records": "5000",
     "max.partition.fetch.bytes": str(8 * 1024 * 1024),
 }
@@ -28,7 +28,7 @@ _CREDENTIALS: Final = frozenset({"sasl.mechanism", "sasl.mechanisms", "sasl.user
 
 
 def client_options(kafka: KafkaSettings) -> dict[str, Any]:
-    """For confluent_kafka's clients."""
+    """Returns the options for confluent_kafka's clients."""
     options: dict[str, Any] = dict(kafka.options)
     if kafka.password is not None:
         options["sasl.password"] = kafka.password.get_secret_value()
@@ -36,10 +36,10 @@ def client_options(kafka: KafkaSettings) -> dict[str, Any]:
 
 
 def connector_options(kafka: KafkaSettings) -> dict[str, str]:
-    """For Spark's connector: the Java client's names, each after ``kafka.``.
+    """Returns the options for Spark's connector: the Java client's names, each with the prefix ``kafka.``.
 
     Raises:
-        JobError: an option without a counterpart; leaving it out might read another cluster, or in the clear.
+        JobError: an option has no counterpart. Without it the job might read another cluster, or read in clear text.
     """
     translated: dict[str, str] = {}
     unknown = []
@@ -53,7 +53,7 @@ def connector_options(kafka: KafkaSettings) -> dict[str, str]:
     if unknown:
         raise JobError(
             f"kafka.options: {', '.join(sorted(unknown))} cannot be translated for Spark's Kafka client",
-            remedy="leave them out for this command, or run it with a configuration of its own",
+            remedy="leave them out for this command, or give it a configuration of its own",
         )
     translated |= {**_IN_BULK, **_sasl(kafka)}
     return {f"kafka.{name}": value for name, value in translated.items()}

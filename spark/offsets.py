@@ -1,4 +1,4 @@
-"""Where a topic's partitions begin and end, asked once, so that every look of a job sees the same records."""
+"""Pins where a topic's partitions begin and end, so that every query of a job sees the same records."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _MESSAGES: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A topic's committed records.
+    """The range of a topic's committed records.
 
     Attributes:
-        topic_id: Kafka's own, new with every topic of the same name: offsets are good for one topic only.
-        starts: by partition the first offset.
-        ends: by partition the one behind the last (last stable offset).
+        topic_id: Kafka's id of the topic. A recreated topic gets a new one, and offsets are valid for one topic only.
+        starts: the first offset of each partition.
+        ends: the last stable offset of each partition: the one after its last committed record.
     """
 
     topic: str
@@ -37,19 +37,19 @@ class Extent:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing lies in it."""
+        """True if the range holds no offsets."""
         return self.starts == self.ends
 
     def after(self, starts: tuple[int, ...]) -> Extent:
-        """Only what lies at or behind ``starts``."""
+        """Returns the part of the range from ``starts`` on."""
         return replace(self, starts=tuple(map(max, self.starts, starts)))
 
 
 class Brokers:
-    """A client of the cluster for the job's driver.
+    """The driver's connection to the Kafka cluster.
 
     Raises:
-        TopicUnreadable: from every method, when Kafka does not answer or a topic is not there.
+        TopicUnreadable: from every method, if Kafka does not answer or a topic does not exist.
     """
 
     def __init__(self, kafka: KafkaSettings) -> None:
@@ -60,20 +60,20 @@ class Brokers:
         self._committed = self._consumer("read_committed")
 
     def close(self) -> None:
-        """Free the connections."""
+        """Closes the connections."""
         self._uncommitted.close()
         self._committed.close()
 
     def extent(self, topic: str, timeout_s: float = _TIMEOUT_S) -> Extent:
-        """The topic as it is now: everything that was committed before this call lies inside.
+        """Returns the range of the topic now, which contains everything that was committed before this call.
 
-        A commit's markers reach partitions one by one after it is decided, so the last stable offset may trail: wait
-        until it has passed the high watermark of this moment, then pin it.
+        A commit's markers reach the partitions one by one after it is decided, so the last stable offset may lag. This
+        method notes the high watermark, waits until the last stable offset has reached it, and then pins that.
 
         Raises:
-            NotCaughtUp: somebody's Kafka transaction stays open for longer than ``timeout_s``.
+            NotCaughtUp: a Kafka transaction stays open for longer than ``timeout_s``.
         """
-        # Asked first: when the id is the same afterwards, all of this is of one topic (refuse_another).
+        # Ask for the id first: if refuse_another finds the same one later, all offsets belong to one topic.
         topic_id = self.topic_ids([topic])[topic]
         partitions = range(self._partition_count(topic))
         highs = [self._watermarks(self._uncommitted, topic, each)[1] for each in partitions]
@@ -84,8 +84,8 @@ class Brokers:
             while end < highs[each]:
                 if time.monotonic() > deadline:
                     raise NotCaughtUp(
-                        f"topic {topic}, partition {each}: a Kafka transaction is open since offset {end}",
-                        remedy="see whether the bridge hangs (cdc status), then try again",
+                        f"topic {topic}, partition {each}: a Kafka transaction has been open since offset {end}",
+                        remedy="check with cdc status whether the bridge hangs, then try again",
                     )
                 time.sleep(_PAUSE_S)
                 low, end = self._watermarks(self._committed, topic, each)
@@ -93,11 +93,11 @@ class Brokers:
         return Extent(topic, topic_id, tuple(low for low, _ in extents), tuple(end for _, end in extents))
 
     def settings(self, topic: str) -> Mapping[str, str]:
-        """The topic's configuration."""
+        """Returns the topic's configuration."""
         return self.settings_of([topic])[topic]
 
     def settings_of(self, topics: Collection[str]) -> dict[str, Mapping[str, str]]:
-        """The configuration of several topics."""
+        """Returns the configuration of several topics."""
         found: dict[str, Mapping[str, str]] = {}
         resources = [ConfigResource(ResourceType.TOPIC, each) for each in topics]
         for resource, future in self._admin.describe_configs(resources, request_timeout=_TIMEOUT_S).items():
@@ -109,7 +109,7 @@ class Brokers:
         return found
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
-        """Kafka's own ids."""
+        """Returns Kafka's ids of the topics."""
         found = {}
         for topic, future in self._admin.describe_topics(
             TopicCollection(list(topics)), request_timeout=_TIMEOUT_S
@@ -121,17 +121,17 @@ class Brokers:
         return found
 
     def refuse_another(self, *extents: Extent, remedy: str = "start again") -> None:
-        """See that topics are those that they were when their extents were asked.
+        """Checks that the topics are still the same as when their extents were pinned.
 
         Raises:
-            TopicChanged: one was made anew: offsets that were asked before and after are not of one topic.
+            TopicChanged: a topic was recreated, so earlier and later offsets do not belong together.
         """
         found = self.topic_ids([each.topic for each in extents])
         if anew := sorted(each.topic for each in extents if found[each.topic] != each.topic_id):
-            raise TopicChanged(f"topic {', '.join(anew)} was deleted and made anew while it was read", remedy=remedy)
+            raise TopicChanged(f"topic {', '.join(anew)} was deleted and recreated while it was read", remedy=remedy)
 
     def read_all(self, topic: str) -> list[tuple[bytes | None, bytes | None]]:
-        """Every committed record of a small topic of one partition, as key and value."""
+        """Returns key and value of every committed record of a small topic with one partition."""
         extent = self.extent(topic)
         records: list[tuple[bytes | None, bytes | None]] = []
         consumer = self._consumer("read_committed")
@@ -143,8 +143,8 @@ class Brokers:
                     break
                 if time.monotonic() > deadline:
                     raise TopicUnreadable(
-                        f"topic {topic}: no record came from offset {position} in {_TIMEOUT_S:.0f} s",
-                        remedy=f"see whether the brokers at {self._address} are well, then try again",
+                        f"topic {topic}: no record came from offset {position} within {_TIMEOUT_S:.0f} s",
+                        remedy=f"check the brokers at {self._address}, then try again",
                     )
                 for message in waiting(consumer, 0.2):
                     if message.error() is None:
@@ -188,22 +188,22 @@ class Brokers:
         if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             return self._missing(topic)
         return TopicUnreadable(
-            f"topic {topic} at {self._address}: {error.args[0].str()}", remedy="see whether the brokers are reachable"
+            f"topic {topic} at {self._address}: {error.args[0].str()}", remedy="check whether the brokers are reachable"
         )
 
     def _missing(self, topic: str) -> TopicUnreadable:
         return TopicUnreadable(
-            f"there is no topic {topic} at {self._address}", remedy="start the bridge once (cdc run): it makes it"
+            f"there is no topic {topic} at {self._address}", remedy="start the bridge with cdc run: it creates topics"
         )
 
 
 def waiting(consumer: Consumer, timeout_s: float) -> list[Message]:
-    """The messages that are there, or the first that come; none after ``timeout_s``."""
-    # With a timeout, consume() waits until all that it may bring are there.
+    """Returns the messages that have arrived, or waits for the first ones; returns none after ``timeout_s``."""
+    # With a timeout, consume() would wait until it has as many messages as it may return.
     first: list[Message] = consumer.consume(1, timeout_s)
     return [*first, *consumer.consume(_MESSAGES, 0)] if first else []
 
 
 def offsets_json(offsets: Mapping[str, Sequence[int]]) -> str:
-    """By topic one offset for each partition, as Spark's connector takes them."""
+    """Writes offsets (one per partition, by topic) as Spark's connector takes them."""
     return json.dumps({topic: dict(enumerate(each)) for topic, each in offsets.items()})

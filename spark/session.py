@@ -1,7 +1,7 @@
-"""One way to a Spark session: local or on a cluster, with the pinned connector, in UTC, and quiet.
+"""Opens a Spark session, on this machine or on a cluster, with the pinned connector, in UTC, and without noise.
 
-A cluster gets jars and the package ``cdc`` from the driver. Its own part: the Python that PYSPARK_PYTHON names, of the
-driver's minor version, with what that package imports of others.
+The driver ships the jars and the package ``cdc`` to a cluster. The workers must bring the rest: the Python that
+PYSPARK_PYTHON names, of the driver's minor version, with the packages that ``cdc`` imports.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from cdc.contract.jobspec.deployment import SparkSettings
 from cdc.spark.errors import JobError
 
 CONNECTOR_VERSION: Final = "4.2.0"
-"""Of spark-sql-kafka-0-10; pyspark must be the same, because the connector calls Spark's internals."""
+"""The version of spark-sql-kafka-0-10. pyspark must have the same, because the connector calls Spark's internals."""
 
 _SETTINGS: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Timestamps are read and written as UTC whatever the machine is set to.
+    # Timestamps are UTC whatever time zone the machine is set to.
     "spark.sql.session.timeZone": "UTC",
-    # Hashes do not shrink, but what stands around them does: a quarter fewer bytes than with lz4, in the same time.
+    # Hashes do not compress, but the bytes around them do: zstd needs a quarter fewer than lz4, in the same time.
     "spark.io.compression.codec": "zstd",
-    # Group ids of a job's consumers begin alike, so that one prefixed ACL covers them.
+    # Without a limit, stopping a streaming query would wait for ever for a batch that hangs.
     "spark.sql.streaming.stopTimeout": "60s",
-    # Rows of 40 bytes: more partitions than cores only cost task starts, and adaptive execution splits the large.
+    # Rows have 40 bytes: many partitions would only cost task starts, and adaptive execution splits large ones.
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
-    # One comparison makes 150 classes, and the next table's are the same: of 100, Spark's default, none would be left.
+    # A comparison compiles 150 classes, and the next table needs the same. Spark's default of 100 would evict them all.
     "spark.sql.codegen.cache.maxEntries": "1000",
 }
 _LOCAL: Final[Mapping[str, str]] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -51,20 +51,20 @@ _ANSWERS_S: Final = 10.0
 
 @contextmanager
 def open_session(settings: SparkSettings, app_name: str, *, cores: int | None = None) -> Iterator[SparkSession]:
-    """A session that is stopped at the end.
+    """Yields a session, and stops it at the end of the block.
 
     Args:
         settings: master, jars, further settings.
-        app_name: shown by the cluster's pages.
-        cores: shuffle partitions; unless given twice the cores of this machine, and on a cluster Spark's default, which
-            adaptive execution joins: workers may come after the start, so how many there are then says nothing.
+        app_name: the name that the cluster's pages show.
+        cores: the number of shuffle partitions. By default twice the cores of this machine. On a cluster it is Spark's
+            default, which adaptive execution reduces: workers may join later, so counting them now says nothing.
 
     Raises:
-        JobError: pyspark is not the connector's version, or Spark does not start.
+        JobError: pyspark and the connector have different versions, or Spark does not start.
     """
     if pyspark.__version__ != CONNECTOR_VERSION:
         raise JobError(
-            f"pyspark is {pyspark.__version__}, the Kafka connector {CONNECTOR_VERSION}",
+            f"pyspark is {pyspark.__version__}, but the Kafka connector needs {CONNECTOR_VERSION}",
             remedy=f"pip install 'pyspark=={CONNECTOR_VERSION}'",
         )
     refuse_silent_master(settings.master)
@@ -82,7 +82,7 @@ def open_session(settings: SparkSettings, app_name: str, *, cores: int | None = 
         told = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise JobError(
             f"Spark does not start with master {settings.master}: {told}",
-            remedy="see the lines above: is the master well, and is JAVA_HOME a Java that this Spark takes?",
+            remedy="see the lines above: does the master run, and is JAVA_HOME a Java version that Spark supports?",
         ) from error
     session.sparkContext.setLogLevel("ERROR")
     if cores is None and is_local:
@@ -90,7 +90,7 @@ def open_session(settings: SparkSettings, app_name: str, *, cores: int | None = 
     if cores is not None and "spark.sql.shuffle.partitions" not in settings.conf:
         session.conf.set("spark.sql.shuffle.partitions", str(cores))
     try:
-        # Executors that come later fetch what is shipped then: it stays to the end.
+        # The folder must stay until the end: an executor that joins later fetches the package then.
         with tempfile.TemporaryDirectory(prefix="cdc-shipped-") as folder:
             if not is_local:
                 session.sparkContext.addPyFile(str(zipped_package(Path(folder))))
@@ -100,13 +100,13 @@ def open_session(settings: SparkSettings, app_name: str, *, cores: int | None = 
 
 
 def refuse_silent_master(master: str) -> None:
-    """See that a standalone master answers: Spark itself would try for minutes, then fail with an error of its inside.
+    """Checks that a standalone master answers. Spark itself would try for minutes and then fail with an internal error.
 
     Args:
-        master: Spark master URL; of any other kind nothing is asked.
+        master: Spark's master URL; other kinds than ``spark://`` are not checked.
 
     Raises:
-        JobError: none of its addresses takes a connection.
+        JobError: none of its addresses accepts a connection.
     """
     if not master.startswith(_STANDALONE):
         return
@@ -119,27 +119,27 @@ def refuse_silent_master(master: str) -> None:
         except (OSError, ValueError) as error:
             why = str(error)
     raise JobError(
-        f"no Spark master answers at {master}: {why}", remedy="see whether it runs and the address is right: --master"
+        f"no Spark master answers at {master}: {why}", remedy="check that it runs and that --master has its address"
     )
 
 
 def zipped_package(folder: Path) -> Path:
-    """A zip of this project's package as it is installed here, for Pythons that have only what it imports.
+    """Makes a zip file of the package ``cdc`` as it is installed here, for workers that have only its dependencies.
 
     Args:
-        folder: where to put it.
+        folder: where to put the file.
     """
     archive, package = folder / "cdc-package.zip", Path(cdc.__file__).parent
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zipped:
-        for place, _, names in os.walk(package, followlinks=True):  # in a checkout, jobs and migrations are links
+        for place, _, names in os.walk(package, followlinks=True):  # cdc/spark and cdc/sink/migrations are links
             for module in (Path(place, name) for name in sorted(names) if name.endswith(".py")):
                 zipped.write(module, Path(package.name, module.relative_to(package)))
     return archive
 
 
 def _prepare_environment(settings: SparkSettings) -> None:
-    """Before the JVM starts: it inherits this, and reads none of it later."""
-    # Workers would take whatever python3 is on PATH, which may lack what a job imports.
+    """Sets environment variables. This must happen before the JVM starts, because it reads them only then."""
+    # By default, workers take the first python3 on PATH, which may lack what a job imports.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if settings.master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -147,5 +147,5 @@ def _prepare_environment(settings: SparkSettings) -> None:
         os.environ["JAVA_HOME"] = settings.java_home
     given = os.environ.get(_SUBMIT_OPTIONS, "")
     if settings.java_options not in given:
-        # Not as a setting, where it would take the place of a user's.
+        # As a Spark setting it would replace the user's own Java options.
         os.environ[_SUBMIT_OPTIONS] = f"{settings.java_options} {given}".strip()

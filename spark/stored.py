@@ -1,7 +1,7 @@
-"""Parquet that a job writes and goes on with, or hands over: all of it is there, or that is said.
+"""Writes Parquet that a job reads again or hands over, and makes sure that all of it is there.
 
-Executors write files themselves. In a folder that is on a disk of each machine, those of other machines are lost
-without a word from Spark, and what was lost could not be told from what was never found.
+Executors write the files themselves. If the folder is on each machine's own disk, the driver does not see the files of
+the others, and Spark reports no error. Lost findings would look like no findings.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from cdc.spark.errors import JobError
 
 
 def store(frame: DataFrame, path: str) -> DataFrame:
-    """Write it over what is there.
+    """Writes a DataFrame to ``path``, replacing what is there.
 
     Returns:
-        What lies there now; of the schema that is known Spark need not read it from the files, which is a job.
+        The stored rows. The schema is given, because Spark would run a job to read it from the files.
 
     Raises:
-        JobError: not all of it can be read back.
+        JobError: not all rows can be read back.
     """
     told = Observation()
     frame.observe(told, fn.count(fn.lit(1)).alias("rows")).write.mode("overwrite").parquet(path)
@@ -29,19 +29,19 @@ def store(frame: DataFrame, path: str) -> DataFrame:
 
 
 def refuse_unless_whole(frame: DataFrame, path: str, rows: int) -> None:
-    """Count what the driver finds there.
+    """Counts the stored rows that the driver finds.
 
     Args:
-        frame: what was written.
-        path: where.
-        rows: how many there were.
+        frame: the DataFrame that was written.
+        path: where it was written.
+        rows: how many rows it had.
 
     Raises:
-        JobError: there are not as many.
+        JobError: the driver finds another number of rows.
     """
     found = frame.sparkSession.read.schema(frame.schema).parquet(path).count()
     if found != rows:
         raise JobError(
             f"{path} holds {found:,} of the {rows:,} rows that Spark's workers wrote there",
-            remedy="name a folder that driver and workers share: on a network file system, or an object store",
+            remedy="name a folder that driver and workers share, on a network file system or an object store",
         )

@@ -1,4 +1,4 @@
-"""A topic as a DataFrame: committed records between pinned offsets, and what the one header ``cdc`` says of each."""
+"""Reads a topic as a DataFrame: committed records between pinned offsets, and the fields of their header ``cdc``."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ HEADER_SHAPE: Final = (
     r";ts=-?[0-9]{1,16};schema=[0-9a-f]{1,16}"
     r"(?:;(?!(?:v|op|lsn|seq|xid|snap|ts|schema)=)[a-z_]+=[^;\n]*)*"
 )
-"""All that the bridge writes, and nothing that a cast of a member would fail on: one record that somebody else wrote
-must not end a job. Java and Python read this pattern alike."""
+"""Matches every header that the bridge writes, and none with a field that a cast would fail on, because a record that
+somebody else wrote must not end a job. Java and Python read this pattern alike."""
 
 GROUP_PREFIX: Final = "cdc-spark"
-"""Begins the group id of every consumer, for an ACL on the prefix; offsets are never committed."""
+"""The prefix of every consumer's group id, so that one prefixed ACL covers them; offsets are never committed."""
 
 
 def read_topic(
     spark: SparkSession, kafka: KafkaSettings, extent: Extent, min_partitions: int | None = None
 ) -> DataFrame:
-    """The committed records of ``extent``.
+    """Reads the committed records of ``extent``.
 
     Returns:
-        ``key`` binary, ``value`` binary (null = tombstone), ``partition`` int, ``offset`` bigint, ``timestamp_ms``
-        bigint (when it was produced), ``header`` string (null when there is none of ours), ``other_header`` string (one
-        of our name that is none of ours).
+        ``key`` binary, ``value`` binary (null for a tombstone), ``partition`` int, ``offset`` bigint, ``timestamp_ms``
+        bigint (when the record was produced), ``header`` string (the header ``cdc``, null if it is missing or not of
+        the contract), ``other_header`` string (a header ``cdc`` that is not of the contract).
     """
     return read_topics(spark, kafka, [extent], min_partitions).drop("topic")
 
@@ -42,7 +42,7 @@ def read_topic(
 def read_topics(
     spark: SparkSession, kafka: KafkaSettings, extents: Sequence[Extent], min_partitions: int | None = None
 ) -> DataFrame:
-    """The committed records of several topics: as of one, and ``topic`` string."""
+    """Reads the committed records of several topics, in the form of ``read_topic`` with a column ``topic``."""
     reader = (
         spark.read.format("kafka")
         .options(**connector_options(kafka))
@@ -50,7 +50,7 @@ def read_topics(
         .option("groupIdPrefix", GROUP_PREFIX)
         .option("subscribe", ",".join(each.topic for each in extents))
         .option("includeHeaders", "true")
-        # A gap that compaction left is no loss; an offset below the log's start is, and must fail.
+        # Gaps that compaction left do not count as loss. An offset below the log's start does, and must fail.
         .option("failOnDataLoss", "true")
         .option("startingOffsets", offsets_json({each.topic: each.starts for each in extents}))
         .option("endingOffsets", offsets_json({each.topic: each.ends for each in extents}))
@@ -74,13 +74,13 @@ def read_topics(
 
 
 def header_field(name: str, header: Column | None = None) -> Column:
-    """A field of the header as a string, null where it is not there (no regex: a third of its time)."""
+    """Returns a field of the header as a string, null if it is missing. A regex would take three times as long."""
     text = fn.concat(fn.lit(";"), fn.col("header") if header is None else header)
     marker = f";{name}="
     return fn.when(fn.contains(text, fn.lit(marker)), fn.substring_index(fn.substring_index(text, marker, -1), ";", 1))
 
 
 def lsn_number(text: Column) -> Column:
-    """``X/Y`` as one bigint, so that positions compare."""
+    """Turns an LSN's text ``X/Y`` into a bigint, so that positions can be compared."""
     high = fn.conv(fn.substring_index(text, "/", 1), 16, 10).cast("bigint")
     return fn.shiftleft(high, 32) + fn.conv(fn.substring_index(text, "/", -1), 16, 10).cast("bigint")

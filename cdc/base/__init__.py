@@ -1,6 +1,7 @@
-"""What every product stands on, and what knows none of them: errors, configuration, LSNs, and the parts of a daemon.
+"""The parts that every product uses: errors, configuration, LSNs, and the building blocks of a daemon.
 
 Start with ``errors`` (whose fault something is, and what to do about it) and ``config`` (one file, checked and frozen).
-``daemon`` has what a process needs that never ends, ``web`` what services over HTTP share. Everything else is one small
-module each: a name of a table, a metric, a wait that is worth a word. Any of it may be imported from anywhere.
+``daemon`` has what a long-running process needs, ``web`` what services over HTTP share. The other modules are small and
+have one subject each, such as table names, metrics or waits. Everything here may be imported from anywhere, and knows
+no product.
 """

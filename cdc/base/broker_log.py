@@ -1,7 +1,7 @@
-"""What librdkafka says of brokers that do not answer: once when they go, once a minute, once when they are back.
+"""Condenses librdkafka's lines about brokers that do not answer: one at first, one a minute, one when they are back.
 
-Each client has a connection to each broker and tells of each attempt to open it: ten lines a second for as long as a
-broker is away. All clients of this process hand their lines to ``BROKER_LOG``.
+Each client connects to each broker, and logs every failed attempt: ten lines a second while a broker is away. All
+clients of this process send their lines to ``BROKER_LOG``.
 """
 
 from __future__ import annotations
@@ -14,34 +14,36 @@ from typing import Final
 
 _INTERVAL_S: Final = 60.0
 _OUTAGE: Final = {"FAIL", "ERROR", "REQTMOUT", "CONNWARN"}
-"""librdkafka's marks of lines that say that a broker is away."""
+"""The marks of librdkafka's lines that say that a broker is away."""
 
 _FOLLOWS: Final = {"GETPID", "COORDREQ", "TXNINIT"}
-"""And of lines that an outage causes; without one they mean something else, such as a coordinator that just starts."""
+"""The marks of lines that an outage causes. Without an outage they mean something else, such as a coordinator that is
+starting."""
 
 _OUR_CHOICE: Final = "Configuration property enable.gapless.guarantee is experimental"
-"""It is: and without it the client goes on behind a row that the brokers refused for good."""
+"""A warning that is suppressed: we know, and without this property the client would go on after a row that the brokers
+refused for good."""
 
 _TAKEN_OVER: Final = ("fenced", "old epoch", "newer producer with the same transactionalId")
-"""Of lines that say that another client took this one's place. Whoever uses the client is told so by its next call, and
-says what it means: of a bridge that waits for its turn again, nothing that needs anybody."""
+"""Words of lines that say that another client took this one's place. They are logged as information only: the caller
+learns it from the client's next call, and a bridge that just waits for its turn again needs nobody's help."""
 
 _PASSES: Final = "Coordinator load in progress"
-"""Of a broker that has just become the one to ask; the client asks again by itself, within a second."""
+"""Words of a broker that has just become the coordinator; the client asks again by itself within a second."""
 
 BROKERS_AWAY: Final = (
     "cdc tries again by itself; if that does not help: is kafka.bootstrap right, and a broker up? "
     "Does security.protocol fit its listener?"
 )
-"""One text for all that an outage causes: an outage is told by its remedy, and once."""
+"""The one remedy for everything that an outage causes: ``OutageLog`` compares remedies, to log an outage only once."""
 
 
 class BrokerLog:
-    """Stands in for the logger of each client.
+    """Takes the place of each client's logger.
 
     Args:
-        log: where lines go.
-        clock: seconds, never going back.
+        log: where the lines go.
+        clock: returns seconds that never go back.
     """
 
     def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
@@ -54,7 +56,7 @@ class BrokerLog:
         self._untold = 0
 
     def log(self, level: int, message: str, *details: object) -> None:
-        """Called by the clients with mark, client name and text."""
+        """Take a line; the clients call this with mark, client name and text as the last ``details``."""
         mark, text = (str(details[0]), str(details[-1])) if details else ("", "")
         if _OUR_CHOICE in text:
             return
@@ -68,11 +70,11 @@ class BrokerLog:
             self._log.log(level, message, *details)
 
     def silent(self, text: str) -> None:
-        """A broker takes what it is sent and does not answer, which its client does not find strange yet."""
+        """Report a broker that takes requests without answering; its client does not consider that a failure yet."""
         self._missed(text)
 
     def answered(self) -> None:
-        """A broker did what it was asked to."""
+        """Report that a broker answered."""
         with self._lock:
             since, is_told, self._since, self._is_told = self._since, self._is_told, None, False
         if since is not None and is_told:
@@ -83,7 +85,7 @@ class BrokerLog:
         with self._lock:
             since = self._since = now if self._since is None else self._since
             self._untold += 1
-            # Of a broker that comes and goes, too, no more than a line a minute.
+            # At most one line a minute, also about a broker that comes and goes.
             if self._told_at is not None and now - self._told_at < _INTERVAL_S:
                 return
             is_first, lines = not self._is_told, self._untold
@@ -92,8 +94,8 @@ class BrokerLog:
         if is_first:
             self._log.warning("Kafka does not answer: %s; %s", reason, BROKERS_AWAY)
         else:
-            self._log.warning("Kafka does not answer, for %.0f s now: %s (%d such lines)", now - since, reason, lines)
+            self._log.warning("Kafka has not answered for %.0f s: %s (%d such lines)", now - since, reason, lines)
 
 
 BROKER_LOG: Final = BrokerLog(logging.getLogger("cdc.kafka"))
-"""Of this process: an outage concerns all its clients alike."""
+"""The process's one instance, because an outage concerns all its clients alike."""

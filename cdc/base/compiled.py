@@ -1,8 +1,8 @@
-"""The modules in C: which are there, and whether they are used.
+"""The modules in C: which of them are installed, and whether they are used.
 
-Some modules of the hot path have a twin in C, written in Cython (``_name.pyx``). It takes ordinary rows and declines
-all others, which go through Python then, so that there is one place that raises errors. An installation without a C
-compiler has no twins; it does the same, at about half the speed.
+Some modules of the hot path have a twin in C, written in Cython (``_name.pyx``). The twin takes ordinary rows and
+declines all others, which then go through Python, so that errors are raised in one place. An installation that was
+built without a C compiler has no twins; it does the same at about half the speed.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _is_avoided = False
 
 
 def avoid() -> None:
-    """Do without them in this process; called by the command line with ``CDC_PURE_PYTHON=1``, and by tests."""
+    """Use no twins in this process; called by the command line with ``CDC_PURE_PYTHON=1``, and by tests."""
     global _is_avoided
     _is_avoided = True
 
 
 def twin(name: str) -> Any:
-    """A module in C, or None when it was not built or is not to be used. Ask when an object is made, not at import."""
+    """Returns a module in C; None if it is not built or not to be used. Ask when making an object, not on import."""
     if _is_avoided:
         return None
     try:
@@ -40,5 +40,5 @@ def twin(name: str) -> Any:
 
 
 def language() -> str:
-    """What the hot path is in, for logs: ``C``, or ``Python`` when a twin is missing or not to be used."""
+    """The language of the hot path, for logs: ``C``, or ``Python`` if a twin is missing or not to be used."""
     return "C" if all(twin(name) is not None for name in TWINS) else "Python"

@@ -1,7 +1,7 @@
-"""Named places where a test may stop or kill this process; elsewhere they cost one dictionary look-up.
+"""Named places where a test may stop or kill this process; in production, each costs one look at a dictionary.
 
-``CDC_CRASHPOINT=<name>[:<n>]`` in the environment of a process under test ends it with SIGKILL at the n-th visit;
-``<name>:<n>:stop`` stops it there with SIGSTOP, so that a test may disturb the world and let it go on.
+``CDC_CRASHPOINT=<name>[:<n>]`` in the environment of a process under test kills it with SIGKILL at the n-th visit;
+``<name>:<n>:stop`` stops it there with SIGSTOP, so that a test may change something and let the process go on.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _signal = signal.SIGKILL
 
 
 def arm(specification: str) -> None:
-    """Arm one crash point, ``name``, ``name:n`` or ``name:n:stop``; called by the command line with ``CDC_CRASHPOINT``.
+    """Arm one crash point: ``name``, ``name:n`` or ``name:n:stop``. The command line calls it with ``CDC_CRASHPOINT``.
 
     Raises:
-        ValueError: no such crash point.
+        ValueError: there is no such crash point.
     """
     global _signal
     name, _, rest = specification.partition(":")
@@ -53,7 +53,7 @@ def arm(specification: str) -> None:
 
 
 def reach(name: str, *, die: Callable[[int, int], None] = os.kill) -> None:
-    """Say that the process is at the named place."""
+    """Mark a named place; the process dies or stops here if a test has armed it."""
     if not _countdown:
         return
     left = _countdown.get(name)

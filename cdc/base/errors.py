@@ -1,7 +1,7 @@
-"""Every error this project raises on purpose: whose fault it is, and what to do about it.
+"""All errors that this project raises on purpose: each says whose fault it is, and what to do about it.
 
-``app.supervise`` decides by the class alone: a ``retryable`` error is tried again with back-off, any other stops
-the process with ``exit_code``. An exception from outside this tree is a bug of ours and is never swallowed.
+``daemon.supervise`` decides by the class alone: after a ``retryable`` error it tries again with back-off, any other
+error stops the process with ``exit_code``. An exception from outside this tree is a bug in cdc, and is never swallowed.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ _REMEDY: Final = "\n  remedy: "
 
 
 def with_remedy(text: str, remedy: str) -> str:
-    """Both as one text, as errors are printed, and as a reason is kept in a topic or in the replica."""
+    """Returns both as one text: so errors are printed, and reasons are stored in a topic or in the replica."""
     return f"{text}{_REMEDY}{remedy}"
 
 
 def remedy_apart(text: str) -> tuple[str, str]:
-    """What ``with_remedy`` made one of; the remedy is empty where there is none."""
+    """Splits what ``with_remedy`` joined; the remedy is empty if there is none."""
     told, _, remedy = text.partition(_REMEDY)
     return told, remedy
 
 
 class CdcError(Exception):
-    """Root of the tree.
+    """The root of the tree.
 
     Args:
-        message: names the object (table, topic, slot, file) and what is wrong with it.
-        remedy: the command or change that mends it, for a person to copy; never empty. What mends itself says so, and
-            what to do if it does not.
+        message: names the object (table, topic, slot, file), and says what is wrong with it.
+        remedy: the command or change that corrects it, for a person to copy; never empty. If the error goes away by
+            itself, it says so, and what to do if it does not.
     """
 
     retryable = False
@@ -56,10 +56,10 @@ class ConfigError(CdcError):
 
 
 class DecodeError(CdcError):
-    """Bytes are not what their format allows: truncated, unknown or contradictory.
+    """Bytes do not follow their format: they are truncated, unknown or contradictory.
 
     Args:
-        message, remedy: as for ``CdcError``. What reads the bytes knows only that somebody else wrote them.
+        message, remedy: as for ``CdcError``. The default remedy assumes that another program wrote the bytes.
     """
 
     def __init__(self, message: str, *, remedy: str = _FOREIGN_BYTES) -> None:
@@ -67,40 +67,40 @@ class DecodeError(CdcError):
 
 
 class EncodeError(CdcError):
-    """A row cannot be carried as the topic contract demands. Stops the bridge: a row is never skipped."""
+    """A row cannot be encoded as the topic contract requires. It stops the bridge, which never skips a row."""
 
     exit_code = 3
 
 
 class SourceUnavailable(CdcError):
-    """PostgreSQL (source) cannot be reached, went away or is still busy with our old connection."""
+    """PostgreSQL (source) cannot be reached, went away, or is still busy with our previous connection."""
 
     retryable = True
     exit_code = 4
 
 
 class SourceBusy(SourceUnavailable):
-    """PostgreSQL (source) broke a query off: a lock, a cancel, a lack of resources. The connection can be used on."""
+    """PostgreSQL (source) cancelled a query: a lock, a request, or a lack of resources. The connection stays usable."""
 
 
 class SourceLocked(SourceBusy):
-    """Somebody holds a lock on a table of the source, for longer than we wait at a time. The message says who."""
+    """Somebody holds a lock on a source table for longer than one of our waits. The message says who."""
 
 
 class SourceAltered(SourceUnavailable):
-    """A table, column or type of the source is not there as we knew it: look at it anew, or leave it.
+    """A table, column or type of the source is no longer as we knew it.
 
-    Retryable because a new look finds what there is now. Who reads rows for a change of the stream must catch it: what
-    that change described cannot be read any more, however often it is tried.
+    It is retryable, because another look finds what exists now. Code that reads rows for a change in the stream must
+    catch it: what the change described can no longer be read, however often it tries.
     """
 
 
 class SourceUndecodable(SourceUnavailable):
-    """The server failed while it decoded its own WAL; whether that ever ends is known when it comes back.
+    """The server failed while decoding its own WAL. Whether the failure is permanent shows only if it comes back.
 
     Args:
-        message: see ``CdcError``.
-        is_of_a_value: it is a value that could not be sent, and not the server's bookkeeping.
+        message: as for ``CdcError``.
+        is_of_a_value: whether a value could not be sent; if not, it concerns the server's bookkeeping.
     """
 
     def __init__(self, message: str, *, is_of_a_value: bool = False) -> None:
@@ -109,7 +109,7 @@ class SourceUndecodable(SourceUnavailable):
 
 
 class SourceRefused(CdcError):
-    """PostgreSQL (source) will not serve us until the operator changes something."""
+    """PostgreSQL (source) refuses to serve us until the operator changes something."""
 
     exit_code = 3
 
@@ -119,39 +119,39 @@ class GapError(SourceRefused):
 
 
 class SpillError(CdcError):
-    """The disk of this machine cannot hold the changes of a transaction that is still running."""
+    """This machine's disk cannot hold the changes of a transaction that is still running."""
 
     exit_code = 3
 
 
 class TopicUnavailable(CdcError):
-    """Kafka cannot be reached, or a Kafka transaction had to be aborted; the work will be done again."""
+    """Kafka cannot be reached, or a Kafka transaction was aborted; the work is repeated."""
 
     retryable = True
     exit_code = 4
 
 
 class TopicRefused(CdcError):
-    """Kafka will not take or serve the data until the operator changes something (rights, settings, size)."""
+    """Kafka refuses to take or serve the data until the operator changes something (rights, settings, size)."""
 
     exit_code = 3
 
 
 class FencedError(CdcError):
-    """Another process with the same transactional id took over; this one must end without a further write."""
+    """Another process with the same transactional id took over; this one must end without writing anything more."""
 
     exit_code = 5
 
 
 class TakenOver(CdcError):
-    """Another bridge took the slot over, as it should when this one was away. This one waits for its turn."""
+    """Another bridge took over the slot, as it should while this one was away. This one waits for its turn."""
 
     retryable = True
     exit_code = 4
 
 
 class ValueRefused(CdcError):
-    """An application's key or value must not go into its topic as it is; nothing was written."""
+    """An application's key or value is not allowed in its topic; nothing was written."""
 
 
 class VersionConflict(CdcError):
@@ -159,47 +159,47 @@ class VersionConflict(CdcError):
 
 
 class ReplicaUnavailable(CdcError):
-    """The replica database cannot be reached or asked us to try again."""
+    """The replica database cannot be reached, or asked us to try again."""
 
     retryable = True
     exit_code = 4
 
 
 class ReplicaRefused(CdcError):
-    """The replica database will not take the data until the operator changes something."""
+    """The replica database refuses the data until the operator changes something."""
 
     exit_code = 3
 
 
 class StoreUnavailable(CdcError):
-    """The store of a view cannot be reached or went away; nothing in it is wrong."""
+    """The store of a view cannot be reached or went away; its contents are sound."""
 
     retryable = True
     exit_code = 4
 
 
 class StoreFull(StoreUnavailable):
-    """The store of a view has no room for what is written to it. What is there stays; it is tried again, for room comes
-    back without anybody telling us."""
+    """The store of a view has no room for more. Its contents stay. We try again, because nobody tells us when there is
+    room."""
 
 
 class StoreDamaged(StoreUnavailable):
-    """The store of a view does not hold what was written to it. It is filled anew, by the process that fills it."""
+    """The store of a view does not hold what was written to it. The process that fills it fills it again."""
 
     def __init__(self, message: str) -> None:
         super().__init__(
             message,
-            remedy="let `cdc serve` run: it fills the store anew from the topics; and look at the disk",
+            remedy="let `cdc serve` run: it fills the store again from the topics; then check the disk",
         )
 
 
 class StoreRefused(CdcError):
-    """The store of a view is of no use until the operator changes something: foreign, or of another version."""
+    """The store of a view cannot be used until the operator changes something: it is foreign, or of another version."""
 
     exit_code = 3
 
 
 class StackError(CdcError):
-    """The embedded or container stack cannot be brought up."""
+    """The embedded or container stack cannot be started."""
 
     exit_code = 4

@@ -1,4 +1,4 @@
-"""What the extras of this package bring: whether it is there, and how to get it. No package index has this package."""
+"""Checks that an extra of this package is installed, or says how to install it; the package is on no package index."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _NEEDED: Final[Mapping[Extra, tuple[str, ...]]] = {
     "spark": ("pandas", "pyspark", *_DOWNLOADS),
     "view": ("httptools", "lmdb", "redis", "sortedcontainers", "starlette", "uvicorn", "uvloop"),
 }
-"""By extra, the modules without which its commands cannot start."""
+"""The modules that the commands of each extra need to start."""
 
 
 def install(extra: Extra) -> str:
-    """The command that installs this package with an extra."""
+    """Returns the command that installs this package with an extra."""
     return (
         f"pip install '.[{extra}]' in a checkout, or pip install --find-links . 'cdc-bridge[{extra}]' beside the wheel"
     )
 
 
 def require(extra: Extra, wanted_by: str) -> None:
-    """Refuse a command whose extra is not installed.
+    """Check that an extra is installed.
 
     Raises:
-        ConfigError: names what is missing, and the command that installs it.
+        ConfigError: it is not; names the missing modules and the command that installs them.
     """
     missing = [name for name in _NEEDED[extra] if importlib.util.find_spec(name) is None]
     if missing:

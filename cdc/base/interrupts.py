@@ -1,7 +1,7 @@
-"""Ctrl-C before a command runs, and after it: a quiet end at once. While it runs: an end in good order.
+"""Ctrl-C ends the process at once before and after a command runs; while the command runs, it ends it in good order.
 
-While modules are imported, nothing has begun that would need an end in good order. A ``KeyboardInterrupt`` there ends
-in a traceback, or in an import that fails for no visible reason.
+While modules are imported, nothing needs an end in good order yet, and a ``KeyboardInterrupt`` would cause a traceback,
+or an import that fails for no visible reason.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from types import FrameType
 from typing import Final
 
 EXIT_CODE: Final = 130
-"""Of a command that Ctrl-C ended, as shells have it."""
+"""The exit code of a command that Ctrl-C ended, as in shells."""
 
 
 def end_at_once() -> None:
-    """From now on Ctrl-C ends the process, unless whoever started it wants SIGINT ignored (``nohup``, ``&``)."""
+    """Make Ctrl-C end the process at once, unless the parent made it ignore SIGINT (``nohup``, ``&``)."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _end)
 
@@ -28,9 +28,9 @@ def raise_from_now_on() -> None:
 
 
 def raise_at_every_polite_end() -> None:
-    """SIGTERM and SIGHUP raise ``KeyboardInterrupt`` as well, unless whoever started us wants them ignored (``nohup``).
+    """Make SIGTERM and SIGHUP raise ``KeyboardInterrupt`` as well, unless the parent made us ignore them (``nohup``).
 
-    For commands that have servers to stop.
+    Commands use this that have servers to stop.
     """
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:

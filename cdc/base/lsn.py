@@ -8,7 +8,7 @@ _TEXT = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
 
 
 class LSN(int):
-    """A WAL position: totally ordered, ``X/Y`` as text, an integer (bytes) in arithmetic.
+    """A WAL position: totally ordered, ``X/Y`` as text, and a number of bytes in arithmetic.
 
     https://www.postgresql.org/docs/current/datatype-pg-lsn.html
     """
@@ -17,14 +17,14 @@ class LSN(int):
 
     @classmethod
     def parse(cls, text: str) -> LSN:
-        """Read the server's ``X/Y`` form.
+        """Parse the server's ``X/Y`` form.
 
         Raises:
             ValueError: the text is not an LSN.
         """
         match = _TEXT.fullmatch(text)
         if match is None:
-            raise ValueError(f"not an LSN: {text!r} (expected X/Y, for instance 0/1925728)")
+            raise ValueError(f"invalid LSN {text!r}: write X/Y, for instance 0/1925728")
         return cls(int(match[1], 16) << 32 | int(match[2], 16))
 
     def __str__(self) -> str:

@@ -1,6 +1,6 @@
-"""Every metric and label name, once. A process makes one of these classes; each has a registry of its own.
+"""All metric and label names. A process makes one of these classes; each has a registry of its own.
 
-LSNs are exported as numbers of bytes, so that a difference of two is an amount of WAL.
+LSNs are exported as numbers of bytes, so that the difference of two is an amount of WAL.
 Naming: https://prometheus.io/docs/practices/naming/
 """
 
@@ -20,14 +20,15 @@ from prometheus_client.metrics_core import (
 from prometheus_client.process_collector import ProcessCollector
 
 WAL_STATUSES = ("reserved", "extended", "unreserved", "lost")
-"""https://www.postgresql.org/docs/current/view-pg-replication-slots.html"""
+"""The values of ``wal_status``. https://www.postgresql.org/docs/current/view-pg-replication-slots.html"""
 
 TABLE_STATES = ("loading", "catching_up", "rebuilding", "exact", "stopped")
-"""Of a replica table: its topic does not hold every row; not at the end of its topic yet; replayed from the beginning,
-to lose what the topic does not hold; equal to the source at the cut; stopped by an error until the operator acts."""
+"""The states of a replica table: its topic does not hold every row yet; no LSN is known at which it equals the source;
+replayed from the beginning, to remove rows that the topic does not hold; equal to the source at the cut; stopped by an
+error until the operator acts."""
 
 VIEW_STATES = ("exact", "behind", "loading", "suspect", "degraded")
-"""Of a view's table, see docs/views.md."""
+"""The states of a view's table, explained in docs/views.md."""
 
 BACKFILL_STATES = ("waiting", "running", "paused", "done", "cancelled", "failed")
 
@@ -35,8 +36,8 @@ KAFKA_TRANSACTION_OUTCOMES = ("committed", "aborted")
 
 
 def _registry() -> CollectorRegistry:
-    """A registry that shows the process's own figures, and no ``…_created`` beside each counter: nobody asks for it."""
-    disable_created_metrics()  # type: ignore[no-untyped-call]  # its authors left it without a type
+    """Returns a registry with the process's own figures, and without ``…_created`` for counters, which nobody uses."""
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # the library gives it no types
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     return registry
@@ -45,18 +46,18 @@ def _registry() -> CollectorRegistry:
 def _waiting(registry: CollectorRegistry, process: str) -> Gauge:
     return Gauge(
         f"cdc_{process}_waiting_seconds",
-        "For how long it has waited for this server to answer; 0 while that is no more than a few seconds.",
+        "How long the process has waited for this server to answer; 0 for waits of less than five seconds.",
         ["server"],
         registry=registry,
     )
 
 
 class SlotMetrics:
-    """The slot as PostgreSQL sees it. Every process tells it that may ask the source: a bridge that died cannot.
+    """The slot as PostgreSQL sees it. Every process that may ask the source exports it: a bridge that died cannot.
 
     Args:
-        registry: of the process.
-        labels: ``bridge`` where a process tells of several.
+        registry: the process's registry.
+        labels: ``bridge`` if a process reports on several slots.
     """
 
     def __init__(self, registry: CollectorRegistry, labels: Sequence[str] = ()) -> None:
@@ -66,25 +67,25 @@ class SlotMetrics:
         self.retained_bytes = gauge("retained_bytes", "WAL that PostgreSQL keeps on disk for the slot.")
         self.wal_status = Enum(
             "cdc_slot_wal_status",
-            "wal_status of the slot; unreserved means that WAL is about to be lost, lost that it is.",
+            "wal_status of the slot; unreserved: WAL is about to be lost, lost: it is gone.",
             labels,
             states=WAL_STATUSES,
             registry=registry,
         )
         self.safe_wal_bytes = gauge(
             "safe_wal_bytes",
-            "WAL that may still be written before the slot can be lost; +Inf without max_slot_wal_keep_size.",
+            "WAL that may still be written before the slot may be lost; +Inf without max_slot_wal_keep_size.",
         )
         self.seconds_to_full = gauge(
             "seconds_to_full",
-            "Until that room is used up, at the rate of the last minutes; +Inf while it does not shrink.",
+            "Seconds until safe_wal_bytes is used up, at the rate of the last minutes; +Inf while it does not shrink.",
         )
         self.lag_bytes = gauge("lag_bytes", "WAL written and not confirmed by the bridge.")
         self.active = gauge("active", "1 while somebody reads from the slot.")
-        self.invalidated = gauge("invalidated", "1 when the server gave the slot up: changes are missing.")
+        self.invalidated = gauge("invalidated", "1 if the server invalidated the slot: changes are missing.")
 
     def gauges(self) -> tuple[Gauge, ...]:
-        """All but the state."""
+        """Returns all metrics of the slot except ``wal_status``."""
         return (
             self.retained_bytes,
             self.safe_wal_bytes,
@@ -130,7 +131,7 @@ class BridgeMetrics:
         )
         self.restarts = Counter(
             "cdc_bridge_restarts",
-            "Attempts after an error that was worth trying again, by its class.",
+            "Attempts after an error that allows another one, by the error's class.",
             ["error"],
             registry=registry,
         )
@@ -160,7 +161,7 @@ class BridgeMetrics:
 
 
 class FeedMetrics:
-    """Metrics of what fills a view. ``table`` is ``namespace.table``, or another program's topic."""
+    """Metrics of the feed that fills a view. ``table`` is ``namespace.table``, or another program's topic."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
@@ -169,14 +170,14 @@ class FeedMetrics:
         )
         self.lag_seconds = Gauge(
             "cdc_feed_lag_seconds",
-            "Age of what is not in the view yet: from the commit in the source to the view's, for the newest "
-            "transaction, or for how long the store has kept one waiting; 0 after a cut without any.",
+            "Age of what is not in the view yet: time from the newest transaction's commit in the source to the commit "
+            "in the view, or how long the store has kept a transaction waiting; 0 after a cut without transactions.",
             registry=registry,
         )
         self.waiting_seconds = _waiting(registry, "feed")
         self.restarts = Counter(
             "cdc_feed_restarts",
-            "Attempts after an error that was worth trying again, by its class.",
+            "Attempts after an error that allows another one, by the error's class.",
             ["error"],
             registry=registry,
         )
@@ -200,8 +201,9 @@ class SinkMetrics:
         )
         self.lag_seconds = Gauge(
             "cdc_sink_lag_seconds",
-            "Age of what is not in the replica yet: from the commit in the source to the replica's, for the newest "
-            "transaction, or for how long the replica has kept one waiting; 0 after a cut without any.",
+            "Age of what is not in the replica yet: time from the newest transaction's commit in the source to the "
+            "commit in the replica, or how long the replica has kept a transaction waiting; 0 after a cut without "
+            "transactions.",
             registry=registry,
         )
         self.waiting_seconds = _waiting(registry, "sink")
@@ -210,26 +212,26 @@ class SinkMetrics:
         )
         self.lock_wait_seconds = Gauge(
             "cdc_sink_lock_wait_seconds",
-            "For how long rows have been waiting for a lock that somebody holds on the table; 0 when nobody does.",
+            "How long rows have been waiting for a lock that somebody holds on the table; 0 if nobody does.",
             ["table"],
             registry=registry,
         )
         self.restarts = Counter(
             "cdc_sink_restarts",
-            "Attempts after an error that was worth trying again, by its class.",
+            "Attempts after an error that allows another one, by the error's class.",
             ["error"],
             registry=registry,
         )
 
 
 class ServeNumbers(NamedTuple):
-    """What the processes of ``cdc serve`` counted, together.
+    """The sums of what the processes of ``cdc serve`` counted.
 
     Attributes:
-        requests: by page and status class.
+        requests: number of requests by page and status class.
         seconds: by page, the cumulative buckets (upper bound, count) and the sum.
-        watches: open now.
-        watches_cut: cut off, because their clients were too slow.
+        watches: number of watches that are open now.
+        watches_cut: number of watches that were cut off because their clients were too slow.
     """
 
     requests: Mapping[tuple[str, str], float]
@@ -248,7 +250,7 @@ class ServedTable(NamedTuple):
 
 
 class ServedView(NamedTuple):
-    """The view that is served. ``age_seconds`` is NaN as long as nobody knows."""
+    """The view that is served. ``age_seconds`` is NaN as long as it is unknown."""
 
     lsn: int
     age_seconds: float
@@ -256,13 +258,13 @@ class ServedView(NamedTuple):
 
 
 class ServeMetrics:
-    """Metrics of ``cdc serve``, read when they are asked for. ``table`` is ``namespace.table``.
+    """Metrics of ``cdc serve``, collected for each request. ``table`` is ``namespace.table``.
 
-    The figures of the process itself are not among them: each answer would come from another process.
+    They leave out the process's own figures, because each answer would come from another process.
 
     Args:
-        numbers: what was counted.
-        view: what is served; None when nobody may know, or the store does not answer.
+        numbers: returns what was counted.
+        view: returns what is served; None if that must not be shown, or the store does not answer.
     """
 
     def __init__(self, numbers: Callable[[], ServeNumbers], view: Callable[[], ServedView | None]) -> None:
@@ -272,7 +274,7 @@ class ServeMetrics:
         self.registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
-        """Called by the registry."""
+        """Yield the metrics; the registry calls this."""
         numbers = self._numbers()
         requests = CounterMetricFamily(
             "cdc_serve_requests", "Requests answered, by page and class of status.", labels=["page", "status"]
@@ -281,7 +283,7 @@ class ServeMetrics:
             requests.add_metric(labels, count)
         yield requests
         seconds = HistogramMetricFamily(
-            "cdc_serve_request_seconds", "From a request's headers to its answer, by page.", labels=["page"]
+            "cdc_serve_request_seconds", "Time from a request's headers to its answer, by page.", labels=["page"]
         )
         for page, (buckets, total) in numbers.seconds.items():
             seconds.add_metric([page], buckets, total)
@@ -295,12 +297,12 @@ class ServeMetrics:
     def _of_view(self, view: ServedView | None) -> Iterator[Metric]:
         lsn = GaugeMetricFamily("cdc_serve_lsn", "The view shows what the source held at this LSN (bytes).")
         age = GaugeMetricFamily(
-            "cdc_serve_age_seconds", "Since the topics were last known to hold nothing that the view does not show."
+            "cdc_serve_age_seconds", "Time since the view was last known to show everything that the topics held."
         )
         state = StateSetMetricFamily("cdc_serve_table_state", "State of the view's table.", labels=["table"])
         rows = GaugeMetricFamily("cdc_serve_rows", "Rows of the view's table.", labels=["table"])
         unreadable = GaugeMetricFamily(
-            "cdc_serve_unreadable_records", "Newest records of a key that are not rows.", labels=["table"]
+            "cdc_serve_unreadable_records", "Keys whose newest record is not a valid row.", labels=["table"]
         )
         if view is not None:
             lsn.add_metric([], view.lsn)

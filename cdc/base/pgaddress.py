@@ -1,4 +1,4 @@
-"""What a DSN says in libpq's keywords, and whom it means, in words that hold no secret. No I/O; both sides share it.
+"""Reads a DSN as libpq's keywords, and describes its server without showing a secret. No I/O; used for both databases.
 
 https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS
 """
@@ -14,43 +14,43 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from cdc.base.errors import ConfigError
 
 DEFAULTS: Final[Mapping[str, str]] = {
-    # libpq waits for ever by itself; ten seconds is longer than any healthy handshake and shorter than patience
+    # By default, libpq waits for ever. Ten seconds are longer than any healthy handshake, and short enough for a person
     "connect_timeout": "10",
     "keepalives_idle": "30",
     "keepalives_interval": "10",
     "keepalives_count": "3",
 }
-"""Keywords for a server that is gone without a word, where the DSN says nothing else."""
+"""Keywords that detect a server which disappeared silently; those in the DSN take precedence."""
 
 
 def keywords_of(connection: Mapping[str, str], setting: str) -> dict[str, str]:
-    """The keywords that arguments for ``make_conninfo`` come to.
+    """Returns the libpq keywords in arguments for ``make_conninfo``.
 
     Args:
         connection: the arguments, from the configuration.
-        setting: where they stand there, for an error: ``source.dsn``.
+        setting: the configuration key, for an error: ``source.dsn``.
 
     Raises:
-        ConfigError: libpq does not understand them.
+        ConfigError: libpq does not understand the arguments.
     """
     try:
         return {name: str(value) for name, value in conninfo_to_dict(make_conninfo(**connection)).items()}
     except psycopg.ProgrammingError:
-        # "from None": libpq's text quotes the connection string, hence perhaps the password
+        # "from None": libpq's text quotes the connection string, which may contain the password
         raise ConfigError(
-            f"{setting}: libpq does not understand it",
-            remedy="write a URL, or host=… port=… dbname=… user=… (libpq's keyword list has the others)",
+            f"{setting}: invalid connection string",
+            remedy="write a URL, or host=… port=… dbname=… user=… (libpq's manual lists all keywords)",
         ) from None
 
 
 def patience(keywords: Mapping[str, str]) -> str:
-    """How long we are going to wait for a connection, for people: libpq counts it anew for each address of a name."""
+    """Says how long we will wait for a connection; libpq applies the limit to each address of a host name."""
     seconds = {**DEFAULTS, **keywords}["connect_timeout"]
     return "without a limit (connect_timeout=0)" if seconds.strip() in ("0", "") else f"up to {seconds} s an address"
 
 
 def address(keywords: Mapping[str, str]) -> str:
-    """``user@host:port/database``, for people; never a secret."""
+    """Returns ``user@host:port/database`` for messages; it contains no secret."""
     host = keywords.get("host") or keywords.get("hostaddr") or "localhost"
     user = keywords.get("user", "…")
     return f"{user}@{host}:{keywords.get('port', '5432')}/{keywords.get('dbname', user)}"

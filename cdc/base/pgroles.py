@@ -1,4 +1,4 @@
-"""A PostgreSQL role that a connection string names: who it is, and the SQL that makes it."""
+"""Finds the role that a connection string names, and writes the SQL that creates it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cdc.base.errors import ConfigError
 
 
 def role_lines(role: str, attributes: str) -> list[str]:
-    """Make a role unless it is there, with these attributes; it gets no password here, for that would be seen."""
+    """Returns SQL that creates a role, if needed, with these attributes; without a password, which would be visible."""
     name = '"' + role.replace('"', '""') + '"'
     return [
         "DO $$ BEGIN",
@@ -26,26 +26,26 @@ def role_lines(role: str, attributes: str) -> list[str]:
 
 
 def comment(text: str) -> str:
-    """A line of SQL that does nothing; names in it may hold line feeds, behind which it would do something."""
+    """Returns a comment line of SQL. Names in it may hold line feeds, and what follows those would be executed."""
     return f"-- {' '.join(text.splitlines())}"
 
 
 def role_and_database(section: str, arguments: Mapping[str, str]) -> tuple[str, str]:
-    """Whom and which database a connection string names.
+    """Returns the user and the database that a connection string names.
 
     Args:
-        section: of the configuration, for people.
-        arguments: for ``psycopg.conninfo.make_conninfo`` from the configuration.
+        section: the section of the configuration, for errors.
+        arguments: arguments for ``psycopg.conninfo.make_conninfo``, from the configuration.
 
     Raises:
-        ConfigError: libpq does not understand it, or it names no user.
+        ConfigError: libpq does not understand the string, or it names no user.
     """
     try:
         keywords = conninfo_to_dict(make_conninfo(**arguments))
     except psycopg.ProgrammingError:
         raise ConfigError(
-            f"{section}.dsn: libpq does not understand it",
-            remedy="write a URL, or host=… port=… dbname=… user=… (libpq's keyword list has the others)",
+            f"{section}.dsn: invalid connection string",
+            remedy="write a URL, or host=… port=… dbname=… user=… (libpq's manual lists all keywords)",
         ) from None
     user = keywords.get("user")
     if not user:

@@ -1,7 +1,7 @@
-"""Session settings under which a replica's server reads every text as the value that the source printed.
+"""Session settings with which a replica's server reads every text as the value that the source printed.
 
-Roles and databases may have any of these set otherwise (``ALTER ROLE … SET``). Those sent while connecting win over
-them.
+Roles and databases may have other values for them (``ALTER ROLE … SET``). Settings that are sent while connecting
+override these.
 """
 
 from __future__ import annotations
@@ -13,39 +13,39 @@ READING: Final[Mapping[str, str]] = {
     "TimeZone": "UTC",
     "DateStyle": "ISO,YMD",
     "IntervalStyle": "postgres",
-    # money is read by lc_monetary
+    # decides how money is read
     "lc_monetary": "C",
-    # off would make the text NULL of the array's element NULL
+    # off would read an array's element NULL as the text "NULL"
     "array_nulls": "on",
-    # a document is content, too; not the other way round
+    # content accepts documents as well, but document does not accept content
     "xmloption": "content",
-    # keys are compared as they are printed
+    # keys are compared in their printed form
     "extra_float_digits": "1",
     "bytea_output": "hex",
-    # as PostgreSQL's own apply workers have it: no object of a user's schema can be taken for a built-in one
+    # as in PostgreSQL's own apply workers: no object in a user's schema can take the place of a built-in one
     "search_path": "pg_catalog",
 }
-"""What a value is. ``client_encoding`` is set as a libpq keyword beside."""
+"""Settings that decide what a text means. ``client_encoding`` is set separately, as a libpq keyword."""
 
 WRITING: Final[Mapping[str, str]] = {
-    # many set this to keep people out of the replica: it is not meant for who fills it
+    # often set on a replica to keep people from writing, which must not stop the sink
     "default_transaction_read_only": "off",
     "default_transaction_isolation": "read committed",
-    # a row that a policy hides must be an error: a delete that does not find it would leave it there
+    # a row hidden by a policy must cause an error, or a delete would silently leave it
     "row_security": "off",
-    # a big transaction of the source is one transaction of the replica, however long it takes
+    # a large source transaction is one replica transaction, however long it takes
     "statement_timeout": "0",
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
     "idle_session_timeout": "0",
 }
-"""What may come between us and a whole transaction."""
+"""Settings that could otherwise keep us from writing a whole transaction."""
 
 LATER: Final = "SELECT set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout'"
-"""To be run once connected: the setting is of PostgreSQL 17, and older servers refuse to be asked for it."""
+"""Run this after connecting: the setting exists from PostgreSQL 17 on, and older servers refuse it at the start."""
 
 
 def startup_options(settings: Mapping[str, str]) -> str:
-    """For libpq's ``options``."""
+    """Returns settings in the form of libpq's ``options`` keyword."""
     escaped = {name: value.replace(" ", r"\ ") for name, value in settings.items()}
     return " ".join(f"-c {name}={value}" for name, value in escaped.items())

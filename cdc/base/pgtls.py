@@ -1,6 +1,6 @@
-"""Why PostgreSQL and we cannot agree on TLS: libpq's words at a failed connect → what the operator changes. No I/O.
+"""Translates libpq's messages about TLS into what the operator has to change. No I/O.
 
-Bridge and sink share it. None of this is an outage: no retry changes a certificate.
+Bridge and sink share this. Such an error is not an outage: no retry changes a certificate.
 
 https://www.postgresql.org/docs/current/libpq-ssl.html
 """
@@ -14,21 +14,22 @@ _OUR_CERTIFICATE: Final = (
     "and whose name pg_hba.conf allows for this user"
 )
 
-# The first that matches counts: "root certificate file" also holds "certificate file".
+# The first match counts: "root certificate file" also contains "certificate file".
 _REFUSALS: Final = (
     (
         ("certificate verify failed",),
         "set sslrootcert in {dsn} to the file with the authority that signed the server's certificate "
-        "(sslrootcert=system: the authorities of this machine); is the certificate still valid?",
+        "(sslrootcert=system: the authorities of this machine), and check that the certificate has not expired",
     ),
     (
         ("does not match host name",),
-        "write the host in {dsn} as the server's certificate has it (hostaddr=… may give the address beside it), "
+        "write the host in {dsn} as it is in the server's certificate (hostaddr=… may give the address as well), "
         "or have a certificate issued for this host",
     ),
     (
         ("does not support SSL",),
-        "set ssl = on in the server's postgresql.conf, or, if nobody can listen on the way, sslmode=disable in {dsn}",
+        "set ssl = on in the server's postgresql.conf, or, if nobody can intercept the connection, "
+        "sslmode=disable in {dsn}",
     ),
     (
         ("root certificate file", "sslrootcert=system"),
@@ -60,9 +61,9 @@ _REFUSALS: Final = (
 
 
 def tls_remedy(said: str, dsn: str) -> str | None:
-    """What to change when a connection failed for want of agreement on TLS; None when ``said`` is about another thing.
+    """Returns what to change after a connection failed because of TLS; None if the message is about something else.
 
-    Only English words are recognised.
+    It recognises only English messages.
 
     Args:
         said: libpq's message.

@@ -1,6 +1,6 @@
-"""The commands that messages print, so that they can be pasted: with the configuration file of this process.
+"""Adds this process's configuration file to the commands in messages, so that people can paste them.
 
-A message is made where nobody knows of files. What shows it to a person sends it through ``pasteable`` first.
+The code that makes a message does not know the file. The code that shows it to a person calls ``pasteable`` first.
 """
 
 from __future__ import annotations
@@ -14,27 +14,28 @@ READING: Final = (
     "audit|backfill|check|config show|connect-schema|dashboard|get|grants (?:source|sink|kafka)|health"
     "|history|mirror|reconcile|run|serve|sink|snapshot|status|tables (?:list|add|remove)|topics [a-z-]+|watch"
 )
-"""Commands that read the file, as a regular expression."""
+"""The commands that read the configuration file, as a regular expression."""
 
 _WITH_FILE: Final = re.compile(rf"(?<!['\"])\bcdc (?:{READING})\b(?!-)(?![^|#;`,)\n]* -c )")
-"""Where they do not name one yet. What stands in quotes is looked for, by grep for instance, and not run."""
+"""Matches such a command that names no file yet. A command in quotes is left alone: it is a text to search for, for
+example with grep."""
 
 _file: str | None = None
 
 
 def name_file(path: Path | None) -> None:
-    """From now on, commands are printed with this file; None for ``cdc.yaml``, which commands find by themselves."""
+    """Set the file to print with commands; None for ``cdc.yaml``, which commands find by themselves."""
     global _file
     _file = None if path is None else shlex.quote(str(path))
 
 
 def pasteable(text: str) -> str:
-    """The text, in which each of our commands names the file that this process was given."""
+    """Returns the text with this process's configuration file added to each cdc command."""
     return text if _file is None else _with(text, _file)
 
 
 def for_file(text: str, path: Path | None) -> str:
-    """The same for the deployment of another file; None for ``cdc.yaml``, which commands find by themselves."""
+    """Returns the text with ``path`` added to each cdc command; None for ``cdc.yaml``, which needs no option."""
     return text if path is None else _with(text, shlex.quote(str(path)))
 
 

@@ -1,8 +1,8 @@
-"""``schema.table``: how tables are named in configuration, commands, URLs and messages. No I/O.
+"""Names of tables, ``schema.table``, in configuration, commands, URLs and messages. No I/O.
 
-The first dot divides, so a table may have dots in its name. A schema that has one is put in double quotes, as in SQL:
-``"my.schema".orders``. Or ``"a.b"."c"`` and ``"a"."b.c"`` would be one name, and what is known of one table by its name
-(its place in the publication, its backfill, its key) would be taken for the other's.
+The first dot separates schema and table, so a table's name may contain dots. A schema whose name contains one is put in
+double quotes, as in SQL: ``"my.schema".orders``. Otherwise ``"a.b"."c"`` and ``"a"."b.c"`` would have the same name,
+and what is stored by name (place in the publication, backfill, key) would be mixed up.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ _QUOTE: Final = '"'
 
 
 def qualified(namespace: str, name: str) -> str:
-    """The one name of a table; no other table has it."""
+    """Returns the name of a table, which no other table has."""
     if "." in namespace or namespace.startswith(_QUOTE):
         namespace = _quote(namespace)
     return f"{namespace}.{_quote(name) if name.startswith(_QUOTE) else name}"
 
 
 def parts(text: str) -> tuple[str, str]:
-    """Schema and table of a name, or of a pattern; no table where there is no dot. Either may be in quotes.
+    """Split a name or a pattern into schema and table, each with or without quotes; without a dot, the table is empty.
 
     Raises:
         ValueError: a quote is not closed.
@@ -40,7 +40,7 @@ def parts(text: str) -> tuple[str, str]:
 
 
 def in_yaml(name: str) -> str:
-    """A name as a list or a key in YAML takes it, as far as quotes are concerned."""
+    """Returns a name as an entry or a key in YAML: quoted if it contains double quotes."""
     return name if _QUOTE not in name else "'" + name.replace("'", "''") + "'"
 
 

@@ -1,7 +1,7 @@
-"""For whom this process waits: said by the log, by ``/ready`` and by metrics where it would otherwise be silent.
+"""Records which servers this process waits for, so that the log, ``/ready`` and metrics can say so.
 
-A server that stands still takes what it is sent and answers nothing. Client libraries find that normal for a minute or
-more, so whoever asks a server says so here, and from some seconds on it is told.
+A server that hangs accepts requests and does not answer. Client libraries do not notice for a minute or more. So code
+that waits for a server registers the wait here, and waits of five seconds and more are reported.
 """
 
 from __future__ import annotations
@@ -13,21 +13,23 @@ from contextlib import contextmanager
 from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
 LONG_S: Final = 5.0
-"""A wait that is worth a word. What is asked for is answered within a second, by a busy server within two."""
+"""A wait this long is reported. Servers normally answer within a second, busy ones within two."""
 
 Whom: TypeAlias = Literal["kafka", "source", "replica"]
-"""``replica`` is whatever is filled from topics: a database or the store of a view."""
+"""The servers to wait for. ``replica`` is whatever is filled from topics: a database, or the store of a view."""
 WHOM: Final[tuple[Whom, ...]] = get_args(Whom)
 
-KAFKA_REMEDY: Final = "look at the brokers: does each of them answer, and has its disk room?"
+KAFKA_REMEDY: Final = "check that every broker answers and that its disk is not full"
 
 
 class Wait(NamedTuple):
     """One wait.
 
     Attributes:
-        what: completes "waits for".
-        began: by the clock.
+        whom: the server.
+        what: completes "waits for …".
+        remedy: what to check, for people.
+        began: when it began, by the clock.
     """
 
     whom: Whom
@@ -37,10 +39,10 @@ class Wait(NamedTuple):
 
 
 class Waits:
-    """All waits of a process. For any thread; of a thread that has begun several, the newest is the one that it is in.
+    """All waits of a process; any thread may use it. A thread with several open waits is in the newest one.
 
     Args:
-        clock: seconds, never going back.
+        clock: returns seconds that never go back.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -50,20 +52,20 @@ class Waits:
         self._open: dict[int, tuple[int, Wait]] = {}
 
     def begin(self, whom: Whom, what: str, remedy: str) -> int:
-        """A wait begins; its number is for ``end``."""
+        """Begin a wait; returns its number, for ``end``."""
         with self._guard:
             self._number += 1
             self._open[self._number] = threading.get_ident(), Wait(whom, what, remedy, self._clock())
             return self._number
 
     def end(self, number: int) -> None:
-        """It is over."""
+        """End a wait."""
         with self._guard:
             self._open.pop(number, None)
 
     @contextmanager
     def on(self, whom: Whom, what: str, remedy: str) -> Generator[None, None, None]:
-        """The block waits."""
+        """Mark the block as a wait."""
         number = self.begin(whom, what, remedy)
         try:
             yield
@@ -71,19 +73,19 @@ class Waits:
             self.end(number)
 
     def long(self) -> list[tuple[Wait, float]]:
-        """Those that are worth a word, the longest first, with their seconds."""
+        """Returns the waits of ``LONG_S`` or more with their seconds, the longest first."""
         now = self._clock()
         with self._guard:
-            newest = dict(self._open.values())  # by thread
+            newest = dict(self._open.values())  # by thread, so a thread's newest wait replaces its older ones
         found = [(each, now - each.began) for each in newest.values()]
         return sorted((each for each in found if each[1] >= LONG_S), key=lambda each: -each[1])
 
     def longest_s(self, whom: Whom) -> float:
-        """Of the longest wait for one of them that is worth a word; 0 without one."""
+        """Returns the seconds of the longest wait for a server, if ``long`` reports it; else 0."""
         return max((seconds for wait, seconds in self.long() if wait.whom == whom), default=0.0)
 
     def document(self) -> list[dict[str, object]]:
-        """Plain values for ``/ready``: of each server the longest, for several threads may wait for one."""
+        """Returns plain values for ``/ready``: only the longest wait for each server, as threads may wait together."""
         longest = {wait.whom: (wait, seconds) for wait, seconds in reversed(self.long())}
         return [
             {"for": wait.what, "whom": wait.whom, "seconds": round(seconds, 1), "remedy": wait.remedy}
@@ -92,4 +94,4 @@ class Waits:
 
 
 WAITS: Final = Waits()
-"""Of this process."""
+"""The waits of this process."""

@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Formats numbers, durations, sizes and times for people."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _FOR_EVER_MS: Final = 100 * 365 * 86_400_000
 
 
 def counted(count: int, noun: str) -> str:
-    """``1 key``, ``2,000 keys``."""
+    """Returns a count with its noun: ``1 key``, ``2,000 keys``."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def duration(milliseconds: int) -> str:
-    """In the largest unit of which there is more than one and a half."""
+    """Returns a duration in the largest unit of which it has at least one and a half."""
     if milliseconds >= _FOR_EVER_MS:
         return "for ever"
     for unit, size in _UNITS:
@@ -25,7 +25,7 @@ def duration(milliseconds: int) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes in binary units."""
+    """Returns a number of bytes in binary units."""
     amount = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if amount < 1024:
@@ -35,7 +35,7 @@ def size(count: int) -> str:
 
 
 def moment(milliseconds: int | None) -> str:
-    """ISO 8601 in UTC, to the second."""
+    """Returns a time in ISO 8601, in UTC and to the second; ``never`` for None."""
     if milliseconds is None:
         return "never"
     return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,11 +1,11 @@
-"""What has gone into a Kafka transaction, and how long that may wait for more.
+"""Measures what has gone into a Kafka transaction, and decides how long that may wait for more.
 
-A bridge that is faster than the walsender finds the socket empty all the time. At rest that means that there is nothing
-more, and rows go out at once; behind a backlog it would mean a Kafka transaction for a few rows each, over a thousand
-instead of some dozens. Which of the two it is tells the source alone, by its own clock: behind a backlog the last frame
-was sent long after the last commit was made, and a walsender that has come to the end says so with a keepalive. Clocks
-of two machines are compared only behind a failover: commits of the former primary may then look old, or new, and rows
-wait as long as a full-speed stream has them wait, or not at all.
+A bridge that is faster than the walsender always finds the socket empty. On an idle database, that means that there is
+nothing more, and rows should go out at once. During a backlog, it would mean a Kafka transaction for every few rows:
+over a thousand instead of some dozens. Only the source can tell the two apart, by its own clock: during a backlog, the
+last frame was sent long after the last commit was made, and a walsender that has reached the end says so with a
+keepalive. The clocks of two machines are compared only after a failover. Commits of the former primary may look old or
+new then, and rows wait as long as they do in a stream at full speed, or not at all.
 """
 
 from __future__ import annotations
@@ -18,29 +18,30 @@ from cdc.bridge.decode.walsender import sent_ts
 
 _MAX_ROWS: Final = 50_000
 _FIRST_BYTES, _LEAST_BYTES, _MAX_BYTES = 1024 * 1024, 64 * 1024, 32 * 1024 * 1024
-"""A session begins with the first, and doubles it with each commit of about so much. Over a slow network, the largest
-would take longer than Kafka lets a transaction be open, in every session again."""
+"""A session begins with the first size, and doubles it with each commit of about that size. If it began with the
+largest, its commit over a slow network would take longer than Kafka keeps a transaction open, in every session again.
+"""
 _LONG_COMMIT_S: Final = 10.0
-"""Well below the minute after which Kafka, or we, give it up."""
+"""Well below the minute after which Kafka or the bridge gives a transaction up."""
 _MIN_AGE_S, _MAX_AGE_S = 0.05, 1.0
 _AGE_PER_COMMIT: Final = 20.0
 _BUSY_AGE_PER_COMMIT, _MAX_BUSY_AGE_S = 4.0, 0.05
-"""Beside a backfill a streamed change may wait this many times what the last commit took, and never longer than that:
-the more rows of the backfill are in the Kafka transaction, the longer its commit takes."""
+"""A streamed change may wait this many times as long as the last commit took while a backfill goes on, but never longer
+than the maximum: the more rows of the backfill are in the Kafka transaction, the longer its commit takes."""
 _REST_PER_COMMIT, _MAX_REST_S = 0.5, 0.005
-"""After a commit the brokers still write its markers, which takes about half as long. A Kafka transaction that begins
-meanwhile is put off by the client for 20 ms, so what comes at once is better kept for those few milliseconds."""
+"""The brokers still write a commit's markers after it, which takes about half as long. The client puts off a Kafka
+transaction that begins meanwhile by 20 ms, so it is better to keep rows back for those few milliseconds."""
 _LIVE_S: Final = 1.0
-"""For so long after a source transaction another one is expected."""
-_BEHIND_US: Final = 1_000_000
-"""A commit that is older when it is sent lies in a backlog. Rows that are so late may wait for company."""
+"""How long after a source transaction another one is expected."""
+_BACKLOG_US: Final = 1_000_000
+"""A commit that is older than this when it is sent lies in a backlog. Rows that are so late may wait for others."""
 
 
 class Batch:
-    """The Kafka transaction that is open, or the next one.
+    """The open Kafka transaction, or the next one.
 
     Attributes:
-        rest_s: how long to begin no other one after the last commit.
+        rest_s: how long to wait after the last commit before the next transaction begins.
     """
 
     def __init__(self) -> None:
@@ -58,36 +59,36 @@ class Batch:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was read for it."""
+        """Whether nothing was read for the transaction."""
         return not self._rows
 
     @property
     def is_due(self) -> bool:
-        """Whether it is full, or older than twenty times what the last commit took."""
+        """Whether the transaction is full, or older than twenty times what the last commit took."""
         is_full = self._rows >= _MAX_ROWS or self._bytes >= self._max_bytes
         return is_full or time.monotonic() - self._opened_at > self._max_age_s
 
     @property
     def is_late(self) -> bool:
-        """Beside a backfill: streamed changes have waited long enough for a Kafka transaction of their own."""
+        """Whether streamed changes have waited long enough beside a backfill to be committed on their own."""
         return self._streamed_at is not None and time.monotonic() - self._streamed_at >= self._busy_age_s
 
     @property
     def is_behind(self) -> bool:
-        """Whether the source has more to send: the last frame came long after the last source commit was made."""
-        return self._last.startswith(b"w") and sent_ts(self._last) - self._commit_ts > _BEHIND_US
+        """Whether the source has more to send: the last frame was sent long after the last source commit was made."""
+        return self._last.startswith(b"w") and sent_ts(self._last) - self._commit_ts > _BACKLOG_US
 
     @property
     def is_live(self) -> bool:
-        """Whether the source is at work and the stream is up to date: rows come that somebody waits for."""
+        """Whether the source is at work and the stream up to date, so that somebody may wait for rows."""
         return time.monotonic() - self._newest_at < _LIVE_S and not self.is_behind
 
     def opens(self) -> None:
-        """What comes now is its first."""
+        """Begin to count the transaction's age: what comes now is its first."""
         self._opened_at = time.monotonic()
 
     def read(self, frames: Sequence[bytes]) -> None:
-        """These frames came from the source."""
+        """Count frames that came from the source."""
         if not frames:
             return
         if not self._rows:
@@ -97,23 +98,23 @@ class Batch:
         self._last = frames[-1]
 
     def streamed(self, commit_ts: int) -> None:
-        """A source transaction was taken to its end; it was committed at that time, in µs since 1970."""
+        """Note the end of a source transaction, and when it was committed, in µs since 1970."""
         self._commit_ts = commit_ts
         self._newest_at = now = time.monotonic()
         if self._streamed_at is None:
             self._streamed_at = now
 
     def backfilled(self, size: int) -> None:
-        """A portion of a backfill was added, of so many bytes."""
+        """Count a portion of a backfill, and its size in bytes."""
         self._rows += bool(size)
         self._bytes += size
 
     def went_out(self) -> None:
-        """What was read until now went to Kafka outside of the Kafka transaction, whose commit says nothing of it."""
+        """Note that everything so far went out beside the Kafka transaction, whose commit says nothing about it."""
         self._outside_bytes = self._bytes
 
     def committed(self, took_s: float) -> None:
-        """It is committed in Kafka, which took so long; the next one begins."""
+        """Begin the next transaction, and adapt limits to the time that the last commit took."""
         if took_s > _LONG_COMMIT_S:
             self._max_bytes = max(self._max_bytes // 2, _LEAST_BYTES)
         elif took_s < _LONG_COMMIT_S / 2 and self._bytes - self._outside_bytes >= self._max_bytes // 2:

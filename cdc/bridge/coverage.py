@@ -1,11 +1,11 @@
-"""How far the stored progress covers what was sent to Kafka, and what the bridge does in each case. Pure data.
+"""Says how the stored progress relates to what was sent to Kafka, and what the bridge does in each case. Pure data.
 
-Both deliveries run in one loop, and differ in these tables alone. With ``transactional``, rows wait in a Kafka
+Both deliveries run in one loop, and differ only in these tables. With ``transactional``, rows wait in a Kafka
 transaction, and the progress that covers them is committed with it. With ``idempotent``, rows go to their topics at
-once, and a progress follows when Kafka has them all; whatever is no ordinary row goes into a Kafka transaction there,
-too, and until that is committed the two are alike.
+once, and a progress follows when Kafka has all of them. What is not an ordinary row goes into a Kafka transaction here,
+too; until that is committed, the two are alike.
 
-The design: docs/design/prompt.md, which shows these tables.
+docs/design/prompt.md shows these tables, and explains them.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 IDLE_S: Final = 1.0
-"""One progress a second is enough for an idle database, and keeps its slot from holding WAL back.
-As often, a progress covers half a source transaction, which lets nobody go on."""
+"""One progress a second is enough for an idle database, and keeps its slot from holding WAL back. Inside a source
+transaction, a progress is as rare, because readers cannot go on with half a transaction."""
 _PACE_S: Final = 0.05
-"""Between two progresses. Each costs the brokers a Kafka transaction, and a replica cannot be newer than the last."""
+"""The pause between two progresses. Each one costs the brokers a Kafka transaction, but replicas wait for it."""
 
 Delivery: TypeAlias = Literal["transactional", "idempotent"]
 
 
 class Coverage(enum.Enum):
-    """How what was sent stands to the progress that is stored in Kafka. The value says it in words."""
+    """How the progress that is stored in Kafka relates to what was sent. The value says it in words."""
 
     COVERED = "the stored progress covers everything that was sent"
     AHEAD = "rows were sent that no progress covers yet"
@@ -34,21 +34,21 @@ class Coverage(enum.Enum):
 
 
 UNDER_WAY: Final = frozenset({Coverage.AHEAD, Coverage.COVERING, Coverage.OUTRUN})
-"""Kafka has to answer soon, or a progress is due soon."""
+"""The cases in which Kafka has to answer soon, or a progress is due soon."""
 
 
 class RowsGo(enum.Enum):
-    """Where the next rows of the stream go."""
+    """The place that the next rows of the stream go to."""
 
     AT_ONCE = "to their topics at once"
     INSIDE = "into the Kafka transaction"
 
 
 class ProgressGoes(enum.Enum):
-    """How the next progress is published."""
+    """The way in which the next progress is published."""
 
     INSIDE = "committed in the Kafka transaction, while the loop waits"
-    BEHIND = "published after the rows, while more rows go out"
+    AFTER = "published after the rows, while more rows go out"
     LATER = "drawn up when the current one is stored"
 
 
@@ -58,9 +58,9 @@ class CoverageRule(NamedTuple):
     Attributes:
         rows: where the next rows go.
         progress: how the next progress is published.
-        every_s: seconds after the last progress at which the next one is due; None where the batch decides, or where
-            another one is on its way.
-        when_idle: due also when the stream has not moved: a progress proves that no other bridge took over.
+        every_s: how many seconds after the last progress the next one is due; None if the batch decides, or another
+            progress is on its way.
+        when_idle: a progress is due even if the stream has not moved, to prove that no other bridge took over.
     """
 
     rows: RowsGo
@@ -75,14 +75,14 @@ RULES: Final[Mapping[Delivery, Mapping[Coverage, CoverageRule]]] = {
         Coverage.IN_TRANSACTION: CoverageRule(RowsGo.INSIDE, ProgressGoes.INSIDE, None),
     },
     "idempotent": {
-        Coverage.COVERED: CoverageRule(RowsGo.AT_ONCE, ProgressGoes.BEHIND, IDLE_S, when_idle=True),
-        Coverage.AHEAD: CoverageRule(RowsGo.AT_ONCE, ProgressGoes.BEHIND, _PACE_S, when_idle=True),
+        Coverage.COVERED: CoverageRule(RowsGo.AT_ONCE, ProgressGoes.AFTER, IDLE_S, when_idle=True),
+        Coverage.AHEAD: CoverageRule(RowsGo.AT_ONCE, ProgressGoes.AFTER, _PACE_S, when_idle=True),
         Coverage.COVERING: CoverageRule(RowsGo.AT_ONCE, ProgressGoes.LATER, None),
         Coverage.OUTRUN: CoverageRule(RowsGo.AT_ONCE, ProgressGoes.LATER, None),
         Coverage.IN_TRANSACTION: CoverageRule(RowsGo.INSIDE, ProgressGoes.INSIDE, None),
     },
 }
-"""By delivery, the cases that there are in it."""
+"""The cases that each delivery knows, and their rules."""
 
 
 class CoverageEvent(enum.Enum):
@@ -125,5 +125,5 @@ TRANSITIONS: Final[Mapping[Coverage, Mapping[CoverageEvent, Coverage]]] = {
         CoverageEvent.COMMIT: Coverage.COVERED,
     },
 }
-"""What becomes of each case. What is not listed cannot happen: no row is sent at once beside an open Kafka transaction,
-and no progress is drawn up while another one is on its way."""
+"""The case that follows each case and event. What is not listed cannot happen: no row is sent at once beside an open
+Kafka transaction, and no progress is drawn up while another one is on its way."""

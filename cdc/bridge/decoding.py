@@ -1,8 +1,8 @@
-"""What to do when the server cannot decode its own WAL: decode it in the other way, and stop when that fails, too.
+"""Decides what to do when the server cannot decode its own WAL: try it without streaming, and stop if that fails, too.
 
-PostgreSQL 14 to 18 cannot send a large transaction while it runs (``source.streaming``) when that transaction altered a
+PostgreSQL 14 to 18 cannot send a large transaction while it runs (``source.streaming``) if that transaction altered a
 table, took that back to a savepoint, and altered the table again: ``could not map filenumber … to relation OID``. The
-same WAL decodes well once the transaction has ended. A value that the server cannot turn into UTF-8 never decodes.
+same WAL can be decoded once the transaction has ended. A value that cannot become UTF-8 can never be decoded.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from cdc.base.errors import CdcError, SourceRefused, SourceUndecodable
 from cdc.contract.record import Progress
 
 ATTEMPTS: Final = 5
-"""From one position, before a person must help. A catalog entry that was just dropped fails once or twice."""
+"""How often to try from one position before a person must help. A catalog entry just dropped fails once or twice."""
 PATIENCE_S: Final = 10.0
-"""Between the first of them and the last: attempts follow one another in half a second."""
+"""The time from the first attempt to the last, at least: attempts follow one another within half a second."""
 
 log = structlog.get_logger("cdc.bridge")
 
 
 class Decoding:
-    """Counts failures over attempts of one process.
+    """Counts failures over the attempts of one process.
 
-    In memory only: a new process begins with what is configured and finds out again, at the cost of some attempts.
+    It remembers them in memory only: a new process begins as configured, and finds out again in a few attempts.
 
     Args:
-        slot: the bridge's.
+        slot: the bridge's slot.
         streaming: whether large transactions are to be sent while they run.
     """
 
@@ -41,7 +41,7 @@ class Decoding:
         self._since = 0.0
 
     def failed(self, error: SourceUndecodable, resume: Progress) -> CdcError:
-        """Returns what to raise for a failure of a session that began at ``resume``: the same error to try again."""
+        """Returns what to raise when a session that began at ``resume`` fails; ``error`` itself means to try again."""
         place = (resume.lsn, resume.partial)
         if place != self._from:
             self._from, self._failures, self._since = place, 0, time.monotonic()

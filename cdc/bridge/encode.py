@@ -1,4 +1,4 @@
-"""One relation's rows → key and value bytes."""
+"""Turns the rows of one relation into key and value bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cdc.contract.schema import table_schema
 
 
 class CompiledTable(NamedTuple):
-    """How a table's rows are written in C: ``ObjectWriter`` of values and of keys, and where the key's columns are."""
+    """What the C code needs to write a table's rows: ``ObjectWriter`` of values and of keys, and the key's columns."""
 
     values: Any
     keys: Any
@@ -24,21 +24,22 @@ class CompiledTable(NamedTuple):
 
 
 class TableEncoder:
-    """Encodes rows of one relation as it is now; a new ``Relation`` needs a new encoder.
+    """Encodes the rows of one version of a relation. A new ``Relation`` message needs a new encoder.
 
     Args:
         relation: as the stream described it.
-        key_columns: names in key order; the caller knows them, since under REPLICA IDENTITY FULL the stream does not.
+        key_columns: names in key order. The caller names them, as the stream does not under REPLICA IDENTITY FULL.
         topic: where the records go.
-        value_format: of keys and values.
+        value_format: the format of keys and values.
 
     Raises:
-        ConfigError: no key columns, or one that is not among the published columns.
+        ConfigError: there are no key columns, or one of them is not published.
 
     Attributes:
         schema: the definition to publish before the first record that refers to it.
-        fingerprint: of that definition, for the header.
-        null_documents: row → indexes of json and jsonb columns whose document ``null`` looks like NULL in the value.
+        fingerprint: the definition's fingerprint, for record headers.
+        null_documents: maps a row to the indexes of json and jsonb columns whose document ``null`` looks like NULL in
+            the value.
     """
 
     def __init__(
@@ -53,19 +54,19 @@ class TableEncoder:
         self._format = value_format
         self._value_form = value_format.writer(relation.columns)
         self._key_form = value_format.writer([relation.columns[i] for i in self._key_indexes])
-        # The writer's own, without a call of ours around it: it is asked for each row.
+        # The writer's own method rather than one that calls it: it runs once per row.
         self.null_documents: Callable[[Row], tuple[int, ...]] = self._value_form.null_documents
         self._bare_key = self._key_form.bare_template
         self._key_cells: Callable[[Row], object] = itemgetter(*self._key_indexes)
 
     def key(self, row: Row) -> bytes:
-        """The canonical key, ``{"id":42}``, of a new row, a whole old row or an identity-only old row.
+        """Returns the canonical key, such as ``{"id":42}``, of a new row, a whole old row or an identity-only old row.
 
         Raises:
-            EncodeError: a key column is NULL, was not sent or cannot be carried.
+            EncodeError: a key column is NULL, was not sent or cannot be encoded.
         """
         if self._bare_key is not None:
-            # Integers, uuids, timestamps and the like, which is nearly every key; the long way says what is wrong.
+            # The fast path: integers, uuids, timestamps and the like. The slow one knows how to say what is wrong.
             try:
                 return self._bare_key % self._key_cells(row)
             except (TypeError, IndexError):
@@ -83,15 +84,15 @@ class TableEncoder:
 
     @property
     def compiled(self) -> CompiledTable | None:
-        """The same in C; None without a compiler."""
+        """What the C code needs for this table; None without a compiler."""
         values, keys = self._value_form.compiled, self._key_form.compiled
         return None if values is None or keys is None else CompiledTable(values, keys, self._key_indexes)
 
     def value(self, row: Row) -> bytes:
-        """The whole row as a JSON object, in attribute order.
+        """Returns the whole row as a JSON object, with its columns in attribute order.
 
         Raises:
-            EncodeError: a value was not sent (fill it first) or cannot be carried. Names table, column and key.
+            EncodeError: a value was not sent (fill it first) or cannot be encoded. Names table, column and key.
         """
         try:
             return self._value_form.encode(row)
@@ -99,10 +100,10 @@ class TableEncoder:
             raise self._refusal(row, error) from error
 
     def old(self, row: Row, is_full: bool) -> bytes:
-        """An old row as far as the stream carried it: all of it, or the columns of the replica identity.
+        """Returns an old row as far as the stream sent it: all columns, or those of the replica identity.
 
         Raises:
-            EncodeError: a value cannot be carried. Names table, column and key.
+            EncodeError: a value cannot be encoded. Names table, column and key.
         """
         if is_full:
             return self.value(row)
@@ -119,16 +120,16 @@ class TableEncoder:
         return self._format.writer([columns[i] for i in indexes]), indexes
 
     def missing(self, row: Row) -> tuple[int, ...]:
-        """Indexes of the columns that the stream left out as unchanged TOAST."""
+        """Returns the indexes of the columns that the stream left out as unchanged TOAST."""
         if UNCHANGED_TOAST not in row:
             return ()
         return tuple(i for i, cell in enumerate(row) if cell is UNCHANGED_TOAST)
 
     def fill(self, row: Row, old: Row) -> Row:
-        """``row`` with what was left out taken from the old tuple of the same message, as far as that has it.
+        """Returns ``row`` with missing values taken from the old tuple of the same message, where that has them.
 
-        An identity-only old tuple has NULL for every other column; a value that was left out is never NULL. So only
-        bytes are taken, and ``missing`` of the result tells what is still wanted.
+        An identity-only old tuple has NULL in every other column, but a value that was left out is never NULL. So only
+        bytes are taken. Call ``missing`` on the result to see what is still wanted.
         """
         return tuple(
             [
@@ -138,7 +139,7 @@ class TableEncoder:
         )
 
     def fill_at(self, row: Row, values: Mapping[int, bytes | None]) -> Row:
-        """``row`` with values read from the table, by column index; here NULL is a value."""
+        """Returns ``row`` completed with values that were read from the table, by column index. NULL counts as one."""
         return tuple([values.get(i, cell) if cell is UNCHANGED_TOAST else cell for i, cell in enumerate(row)])
 
     def _refusal(self, row: Row, cause: Exception) -> EncodeError:
@@ -146,15 +147,15 @@ class TableEncoder:
         columns = self.relation.columns
         if len(row) != len(columns):
             return EncodeError(
-                f"table {name}: row of {len(row)} values for {len(columns)} columns",
-                remedy="report it with the table's definition: this is a mistake of cdc, and no row was left out",
+                f"table {name}: a row has {len(row)} values for {len(columns)} columns",
+                remedy="report this bug of cdc with the table's definition; no row was skipped",
             )
         left_out = self.missing(row)
         if left_out:
-            # No diagnosis: callers meet this on every row with unchanged TOAST, fill it and ask again.
+            # No diagnosis per column: callers meet this on every row with unchanged TOAST, fill it and ask again.
             return EncodeError(
                 f"table {name}: unchanged TOAST, not filled in: {[columns[i].name for i in left_out]}",
-                remedy="report it with the table's definition: this is a mistake of cdc, and no row was left out",
+                remedy="report this bug of cdc with the table's definition; no row was skipped",
             )
         problems = [
             f"column {column.name} ({column.type_name}): {problem}"
@@ -185,7 +186,7 @@ def _key_indexes(relation: Relation, key_columns: tuple[str, ...]) -> tuple[int,
         raise ConfigError(
             f"table {relation.qualified_name}: key column {', '.join(absent) or key_columns} is not published"
             if absent
-            else f"table {relation.qualified_name}: key columns {key_columns} name one twice",
+            else f"table {relation.qualified_name}: key columns {key_columns} contain a column twice",
             remedy="correct source.keys, or add the column to the publication's column list",
         )
     return tuple(indexes[name] for name in key_columns)

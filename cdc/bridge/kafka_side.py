@@ -1,9 +1,9 @@
-"""What the loop does to Kafka: rows, whatever else there is to write, and the progress that covers it.
+"""What the loop does to Kafka: it writes rows, definitions, tombstones, and the progress that covers them.
 
-Rows go where ``coverage.py`` says. At once they go with proof alone: a bridge that was silent for long enough for
-another one to take over must not send what it still holds. So it sends rows only while a Kafka transaction of its own
-that began within the last two seconds was committed, and whoever takes over makes every later one fail. Who takes over
-waits for a little longer than that, before it looks at what is there (``resume.GRACE_S``).
+Rows go where ``coverage.py`` says. A row outside of a Kafka transaction is not fenced, so the bridge sends rows at once
+only with proof that no other bridge took over while it was silent. The proof is a committed Kafka transaction of its
+own that began within the last two seconds: whoever takes over makes every later one fail. A bridge that takes over
+waits a little longer than that before it looks at the topics (``resume.GRACE_S``).
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from cdc.kafka.publish.publisher import KafkaPublisher
 from cdc.kafka.publish.row_producer import ROWS_PATIENCE_S, Group
 
 _BUSY_RECORDS: Final = 5_000
-"""More than the brokers take in some hundredths of a second. A commit waits for all that is on its way, and so do the
-stream's rows beside a backfill, which would fill the whole queue. It is up to a fifth slower meanwhile."""
+"""More records than the brokers take in some hundredths of a second. A commit waits for every queued record, and a
+backfill would fill the whole queue, so the stream's rows would wait, too. This slows a backfill by up to a fifth."""
 _PROOF_S: Final = 2.0
-"""Twice as long as an idle bridge is silent."""
+"""Twice as long as an idle bridge is silent (``coverage.IDLE_S``)."""
 
 log = structlog.get_logger("cdc.bridge")
 
 
 class _Covering(NamedTuple):
-    """A progress that is on its way: the rows that it waits for, and when its Kafka transaction began."""
+    """A progress that was drawn up, the rows that it waits for, and when its Kafka transaction began (0: not yet)."""
 
     progress: Progress
     rows: Group
@@ -62,11 +62,11 @@ class KafkaSide:
 
     Args:
         config: the whole configuration.
-        publisher: started.
+        publisher: the publisher, already started.
         registry: knows which definitions are written.
-        watch: of the topics.
+        watch: watches the topics.
         resume: the stored progress.
-        repeats: rows beyond it that are there already; None when there are none.
+        repeats: rows beyond the stored progress that the topics already hold; None when there are none.
     """
 
     def __init__(
@@ -91,19 +91,19 @@ class KafkaSide:
         self._is_after_emptying = False
         self._written = resume
         self._proved_at = -math.inf
-        # What readers are told of rows that may be ahead of the progress, if such were ever sent.
+        # What readers are told about rows that may be ahead of the progress, once any were sent.
         self._sends_at_once = config.delivery == "idempotent"
         self._tells_lead = self._sends_at_once or resume.lead is not None
         self._sent = LSN(published_until(resume) - 1) if self._sends_at_once else ZERO
 
     @property
     def coverage(self) -> Coverage:
-        """How what was sent stands to the stored progress. A Kafka transaction is opened by others, too."""
+        """How the stored progress relates to what was sent. The publisher is asked: others open transactions, too."""
         return Coverage.IN_TRANSACTION if self._publisher.is_open else self._coverage
 
     @property
     def rule(self) -> CoverageRule:
-        """What is to be done as it stands."""
+        """What the bridge does in the present case."""
         return self._rules[self.coverage]
 
     @property
@@ -112,23 +112,23 @@ class KafkaSide:
         return self._publisher.queued > _BUSY_RECORDS
 
     def look(self) -> None:
-        """See whether the topics are what they were, and let go of what they have by now; never waits.
+        """Check the topics, and release the records that Kafka has acknowledged. Never waits; call it in every pass.
 
         Raises:
             GapError: a topic lost records.
-            TopicUnavailable: it did, and the next attempt closes the gap.
+            TopicUnavailable: a topic lost records, and the next attempt closes the gap.
         """
         self._publisher.relieve()
         self._watch.look()
 
     def send(self, records: Sequence[Ready]) -> bool:
-        """Send rows of the stream, but for those that are there already.
+        """Send rows of the stream, except for those that the topics already hold.
 
         Returns:
             Whether they went to their topics at once; False when they are in the Kafka transaction.
         """
         if self.rule.rows is RowsGo.AT_ONCE:
-            self._happened(CoverageEvent.ROWS)  # also when they are there already: their progress is not
+            self._happened(CoverageEvent.ROWS)  # even if Kafka holds all of them: no stored progress covers them
         if self._repeats is not None and not (records := self._repeats.left(records)):
             return not self._publisher.is_open
         if not self._may_send_at_once():
@@ -140,11 +140,11 @@ class KafkaSide:
         return True
 
     def describe(self, table: TableEncoder) -> None:
-        """Add a table's definition, unless its topic was last written with it."""
+        """Add a table's definition, unless the topic was last written with the same one."""
         self._registry.describe(table, self._publisher.produce)
 
     def ask_again(self, table: str, keys: Sequence[bytes]) -> None:
-        """Add the request to publish these keys once more, as the table has them by then: a repair, as a person's."""
+        """Add a repair request, as a person would make it: the keys are published again, as the table has them then."""
         for part in parts_of(uuid.uuid4().hex, table, map(RepairKey, dict.fromkeys(keys))):
             key = repair_request_key(part.request, part.part)
             self._publisher.produce(self._progress_topic, key, repair_request_value(part), b"")
@@ -152,25 +152,25 @@ class KafkaSide:
     def empty(
         self, need: Empty, *, commit: Callable[[], None], sign_of_life: Callable[[], None], stop: threading.Event
     ) -> bool:
-        """Add tombstones for every live key of a topic, or what ``topics.truncate`` says; False when stopped.
+        """Add tombstones for every live key of a topic, or do what ``topics.truncate`` says; False when stopped.
 
-        No row follows before its progress does, also when there was nothing to delete: emptied once more, after a
-        crash, the topic would lose such a row, and ``Repeats`` would say that it is there. Likewise when a TRUNCATE was
-        ignored: ``topics.truncate`` may say something else at the next start.
+        No row is sent before the progress that covers this is committed, even if there was nothing to delete. After a
+        crash the topic is emptied again: it would lose such a row, while ``Repeats`` would say that the row is there.
+        The same goes for a TRUNCATE that was ignored, because ``topics.truncate`` may have changed by the next start.
 
-        Those of a topic that begins anew name the definition by which their keys were written: a reader to whom a
-        former key equals a new one, but in another partition, can tell them apart.
+        When a topic begins anew, its tombstones name the definition that their keys were written with. A reader may
+        consider an old key and a new one equal although they lie in different partitions: definitions tell them apart.
 
         Raises:
             SourceRefused: the table was truncated, and the configuration wants a person to decide.
         """
         is_emptied = self._empty(need, commit=commit, sign_of_life=sign_of_life, is_stopped=stop.is_set)
-        # After the last commit in between, which took this back.
+        # Set it last: each commit between the tombstones resets it.
         self._is_after_emptying = True
         return is_emptied
 
     def commit(self, progress: Progress) -> None:
-        """Commit what is open with this progress, after all rows that were sent; on return it is readable."""
+        """Commit the open Kafka transaction with this progress, after all rows that were sent. It is readable then."""
         self._write(progress)
         self._publisher.next_group()
         self._coverage = TRANSITIONS[self.coverage][CoverageEvent.COMMIT]
@@ -178,18 +178,18 @@ class KafkaSide:
         self._is_after_emptying = False
 
     def cover(self, progress: Progress) -> None:
-        """Have this progress follow the rows that were sent until now, unless another one is on its way or due."""
+        """Let this progress follow the rows sent so far, unless another one is on its way or a transaction is open."""
         if CoverageEvent.COVER in TRANSITIONS[self.coverage]:
             self._happened(CoverageEvent.COVER)
             self._covering = _Covering(progress, self._publisher.next_group(), 0.0)
 
     def covered(self) -> tuple[Progress, float] | None:
-        """The progress that has followed, told once, and how long its Kafka transaction took; call it often.
+        """Returns a progress that has arrived, once, and how long its Kafka transaction took; call it often.
 
         Raises:
-            TopicUnavailable: Kafka has not taken rows, or progress, for too long.
+            TopicUnavailable: Kafka has not acknowledged rows or progress for too long.
         """
-        if self._covering is None or self._publisher.is_open:  # what is open is committed with a newer one
+        if self._covering is None or self._publisher.is_open:  # an open transaction will commit a newer progress
             return None
         progress, rows, began_at = self._covering
         if self._publisher.is_writing:
@@ -205,15 +205,16 @@ class KafkaSide:
             began_at = time.monotonic()
             self._publisher.write(self._progress_topic, self._progress_key, progress_value(self._told(progress)))
             self._covering = _Covering(progress, rows, began_at)
+        # Without proof for so long, another bridge may have taken over: these rows must not go out any more.
         if self._publisher.has_rows_under_way and time.monotonic() - self._proved_at > ROWS_PATIENCE_S:
             raise TopicUnavailable(
-                f"Kafka took neither rows nor progress for {ROWS_PATIENCE_S:g} s",
+                f"Kafka acknowledged neither rows nor progress for {ROWS_PATIENCE_S:g} s",
                 remedy=BROKERS_AWAY,
             )
         return None
 
     def end(self, progress: Progress) -> None:
-        """Say that nothing is beyond this progress, which is committed: nothing is sent any more."""
+        """Tell readers that no row lies beyond this progress, which is committed. Send nothing afterwards."""
         if self._sends_at_once:
             self._sends_at_once = False
             self._write(progress)
@@ -231,8 +232,8 @@ class KafkaSide:
             log.warning(
                 "TRUNCATE ignored, as topics.truncate says",
                 table=name,
-                remedy="empty the topic by hand if its readers should follow: cdc backfill --sweep deletes "
-                "what the table has not",
+                remedy="if its readers should follow, run cdc backfill TABLE --sweep: it deletes keys that the table "
+                "does not have",
             )
             return True
         if need.is_truncate and self._config.topics.truncate == "fail":
@@ -257,19 +258,19 @@ class KafkaSide:
         self._coverage = TRANSITIONS[self.coverage][event]
 
     def _may_send_at_once(self) -> bool:
-        """Whether rows may go to their topics as things stand, with fresh proof if need be."""
+        """Whether rows may go to their topics at once. Renews the proof if it is too old."""
         if self.rule.rows is RowsGo.INSIDE or self._is_after_emptying:
             return False
         if not self._is_proved:
             self._prove()
-        return self._is_proved  # or it took so long that it is old already
+        return self._is_proved  # renewing may have taken so long that the proof is too old again
 
     @property
     def _is_proved(self) -> bool:
         return time.monotonic() - self._proved_at <= _PROOF_S
 
     def _prove(self) -> None:
-        """Have Kafka take what it has already, or is about to have: it does not if another bridge took over."""
+        """Commit a progress that Kafka already has, or is about to have. Kafka refuses if another bridge took over."""
         is_writing = self._covering is not None and self._publisher.is_writing
         self._write(self._covering.progress if self._covering is not None and is_writing else self._written)
 
@@ -285,9 +286,9 @@ class KafkaSide:
         self._publisher.proved(at)
 
     def _told(self, progress: Progress) -> Progress:
-        """What readers need to know beside it, where rows were ever sent ahead of it."""
-        if self._repeats is not None and self._repeats.is_behind(progress.lsn):
-            self._repeats = None  # the stream has passed all that was there already
+        """Returns the progress with the ``lead`` that readers need, if rows were ever sent ahead of it."""
+        if self._repeats is not None and self._repeats.are_passed(progress.lsn):
+            self._repeats = None  # the stream has passed everything that the topics held at the start
         if not self._tells_lead:
             return progress
         sent = self._sent if self._repeats is None else max(self._sent, self._repeats.greatest)

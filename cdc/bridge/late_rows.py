@@ -1,6 +1,6 @@
-"""Rows that Kafka may have taken behind newer ones: the active bridge is asked to publish their keys again.
+"""Asks the active bridge to publish the keys of rows again that Kafka may have taken after newer rows.
 
-``delivery: idempotent`` knows which rows these are only in the process that sent them, so it is that one that asks.
+With ``delivery: idempotent``, only the process that sent these rows knows which they are. So that process asks.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ log = structlog.get_logger("cdc.bridge")
 
 
 def ask_again(config: Config, tables: Mapping[str, Sequence[str]], late: Mapping[str, Collection[bytes]]) -> None:
-    """Ask for these keys; whichever bridge is active takes that within a second, or the next one when it starts.
+    """Ask for these keys. The active bridge takes the request within a second, or the next bridge when it starts.
 
-    A record of a repair is newer than any other, so it is right for readers of every kind, and for compaction.
+    A repair's record is newer than any other, so it is right for readers of every kind, and for compaction.
 
     Args:
-        config: says where.
-        tables: ``namespace.table`` of each topic; what has none is not captured any more, and left as it is.
-        late: keys of such rows, by topic.
+        config: says where to ask.
+        tables: ``namespace.table`` of each topic; a topic without a table is no longer captured, and is left as it is.
+        late: the keys of such rows, by topic.
     """
     rows = {topic: len(keys) for topic, keys in late.items()}
     asked = [
@@ -43,11 +43,11 @@ def ask_again(config: Config, tables: Mapping[str, Sequence[str]], late: Mapping
         write_repair(config.kafka.client_options(), progress_topic(config.name), asked)
     except CdcError as error:
         log.warning(
-            "Kafka may have taken rows after another bridge took over: then they stand behind newer ones, and the "
+            "Kafka may have taken rows after another bridge took over, so older rows may stand after newer ones; the "
             "active bridge could not be asked to publish them again",
             rows=rows,
             reason=str(error),
-            remedy="cdc backfill --sweep, or cdc reconcile --repair, for the tables of these topics",
+            remedy="run cdc backfill --sweep, or cdc reconcile --repair, for the tables of these topics",
         )
     else:
         log.warning(

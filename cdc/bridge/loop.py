@@ -1,24 +1,24 @@
-"""WAL → topic: the loop. It confirms an LSN to the slot after the Kafka commit that covers it, never before.
+"""The loop from WAL to topics. It confirms an LSN to the slot after the Kafka commit that covers it, never before.
 
-Theory of operation. Frames are read in batches of what is there already; emptying the socket after every message would
-make walsender and bridge wake each other for each row. The Kafka transaction is closed
+Theory of operation. The loop reads frames in batches of what has already arrived: if it emptied the socket after every
+message, walsender and bridge would wake each other for each row. It commits the Kafka transaction
 
-- when the stream is drained, not behind (``batch``), and no source transaction is half read: a quiet database gets its
-  rows at once, and what arrives during the commit forms the next batch (so batches grow by themselves with the load);
-- when it is full (rows, bytes) or older than twenty times what the last commit took: a busy one gets big batches,
-  and commits cost it at most about a twentieth of the time.
+- when the stream is drained and not behind (``batch``), and no source transaction is half read. A quiet database gets
+  its rows at once, and what arrives during the commit forms the next batch, so batches grow with the load;
+- when the transaction is full (rows, bytes), or older than twenty times what the last commit took. A busy database gets
+  big batches, and commits cost it at most about a twentieth of the time.
 
-What the order engine needs before it can go on is fetched here. The source may keep us waiting for it, but never inside
-an open Kafka transaction: what is ready is committed first, and everything but the stream goes on meanwhile.
+The loop fetches what the order engine needs before it can go on. The source may make it wait, but never inside an open
+Kafka transaction: the loop commits what is ready first, and does everything but the stream in the meantime.
 
-With ``delivery: idempotent`` rows leave with every read, and a progress follows some hundredths of a second later, when
-it has rows to cover. It is written once Kafka has all of these, beside the rows that go out meanwhile, and confirmed to
-the slot once it is committed. While a Kafka transaction is open, for whatever is no ordinary row, both deliveries are
-alike; what they differ in are the tables in ``coverage.py``.
+With ``delivery: idempotent``, rows leave with every read, and a progress follows some hundredths of a second later if
+there are rows to cover. The progress is written once Kafka has all of these rows, while more go out, and is confirmed
+to the slot once it is committed. Everything but ordinary rows goes into a Kafka transaction. While one is open, both
+deliveries are alike; they differ in the tables in ``coverage.py``.
 
-A backfill goes on beside the stream: between two source transactions one portion of it at most per read, so that the
-stream never waits for long. While it does, a drained stream closes the Kafka transaction less eagerly, for each one
-costs the backfill the time of its commit.
+A backfill goes on beside the stream. Between two source transactions, at most one portion of it is published per read,
+so that the stream never waits for long. Meanwhile a drained stream commits the Kafka transaction less eagerly, because
+each commit costs the backfill time.
 
 https://www.postgresql.org/docs/current/protocol-logical-replication.html
 """
@@ -49,32 +49,35 @@ from cdc.contract.record import Progress
 
 _FRAMES_PER_READ = 512
 _WAIT_S = 0.5
+"""A wait on the idle socket, which does not notice ``stop``."""
 _BUSY_WAIT_S = 0.002
+"""A wait on the socket while something may happen that does not wake it: in a backfill, a re-read or Kafka."""
 _NAP_S = 0.001
-"""Behind a backlog: the walsender fills the socket meanwhile, undisturbed."""
+"""A nap while there is a backlog, in which the walsender fills the socket undisturbed."""
 _PATIENCE_S = 0.2
 """How long a re-read may take before what is ready is committed without it."""
 _LATER_S = 0.005
+"""How long to wait before the source is asked again for what the engine needs."""
 _REACH_S = 1.0
-"""How long a Kafka transaction is kept open for what removed a row that had changed its key. It is nearly always here
-within milliseconds; a stream that is far behind goes on without."""
+"""How long a Kafka transaction is kept open for the change that removed a row whose key had changed. It nearly always
+arrives within milliseconds. A stream that is far behind goes on without it."""
 _MAX_UNSEEN = 32
-"""Published transactions remembered without asking whether snapshots see them by now."""
+"""How many published transactions are remembered before a snapshot is asked which of them it sees."""
 
 log = structlog.get_logger("cdc.bridge")
 
 
 class Bridge:
-    """One streaming session: from a started stream until ``stop`` is set or an error ends it.
+    """One streaming session, from a started stream until ``stop`` is set or an error ends it.
 
     Args:
-        sides: what the loop stands between.
+        sides: the stream, the source, Kafka and the backfill.
         engine: makes records of changes.
         resume: the stored progress.
-        beginnings: tables that the backfill read, and whose topics must be emptied first; taken from here.
-        is_first: readers are told at once where the stream begins, and the backfill's demands are written down:
-            nothing was published ever, or a gap is being closed.
-        on_commit: told after each Kafka commit that is confirmed.
+        beginnings: tables that the backfill has read, and whose topics must be emptied first. The loop takes them out.
+        is_first: commit a progress before anything else, with the backfill's demands: nothing was ever published, or a
+            gap is being closed, and readers must learn where the stream begins.
+        on_commit: called after each Kafka commit that is confirmed to the server.
     """
 
     def __init__(
@@ -115,7 +118,7 @@ class Bridge:
         """Stream until ``stop`` is set, then publish and confirm what was read.
 
         Raises:
-            CdcError: see its class for what to do; everything confirmed so far is safe.
+            CdcError: its class says what to do. Everything confirmed so far is safe.
         """
         self._stop = stop
         if self._is_first:
@@ -142,12 +145,12 @@ class Bridge:
         self._kafka.end(self._engine.progress())
 
     def close_batch(self) -> None:
-        """Publish everything that was taken, as far as the source lets us; then confirm that to the server."""
+        """Publish everything that was taken, as far as the source allows, then confirm it to the server."""
         self._settle()
         self._commit_ready()
 
     def _publish(self) -> None:
-        """Have a progress cover what was taken, unless a row would be under no key meanwhile."""
+        """Let a progress cover what was taken, unless that would leave a row under no key."""
         self._settle()
         self._send()
         if self._is_short_of_its_reach:
@@ -161,16 +164,17 @@ class Bridge:
             self._kafka.cover(self._reached())
 
     def _settle(self) -> None:
-        """Have what is held read again, if that can be done at once."""
+        """Read held rows again, if that can be done at once."""
         if self._engine.need is not None or self._engine.settle() is not None:
             self._satisfy()
 
     def _commit_ready(self) -> None:
-        """Commit the Kafka transaction with the progress it reaches, then confirm that to the server."""
+        """Commit the Kafka transaction with the progress that it reaches, then confirm that to the server."""
         self._send()
         progress = self._reached()
         if self._kafka.coverage is not Coverage.COVERED or self._backfill.wants_flush:
             self._backfill.flush(progress.lsn)
+        # Ask again: what the backfill flushed is in a Kafka transaction now
         if self._kafka.coverage is Coverage.COVERED and progress.lsn == self._published and not self._is_first:
             return
         reach("bridge.before_kafka_commit")
@@ -180,14 +184,14 @@ class Bridge:
         self._confirm(progress, self._progress_at - started)
 
     def _reached(self) -> Progress:
-        """Where the stream is; what snapshots see by now is forgotten, or the record would grow with each commit."""
+        """Returns how far the stream is. Forgets the transactions that snapshots see, or the record would only grow."""
         engine = self._engine
         if len(engine.unseen) > _MAX_UNSEEN:
             engine.saw(self._source.snapshot().sees)
         return engine.progress()
 
     def _confirm(self, progress: Progress, took_s: float) -> None:
-        """This progress is committed in Kafka, which took so long: the server may hear of it."""
+        """Confirm a progress to the server. It is committed in Kafka, which took this many seconds."""
         reach("bridge.after_kafka_commit")
         self._stream.confirm(progress.lsn)
         reach("bridge.after_confirm")
@@ -199,7 +203,7 @@ class Bridge:
         self._on_commit(progress)
 
     def _read(self) -> list[bytes]:
-        """Read the frames that were left when the engine needed something, else those that are there by now."""
+        """Returns the frames that were left when the engine needed something, else those that have arrived."""
         if (followed := self._kafka.covered()) is not None:
             self._confirm(*followed)
         if self._rest:
@@ -210,7 +214,7 @@ class Bridge:
         return frames
 
     def _take(self, frames: list[bytes]) -> bool:
-        """Hand on, decoded if need be; the hot loop. False when the source keeps us waiting, with frames left over."""
+        """Pass frames to the engine, decoded if need be: the hot loop. False if the source makes us wait on the way."""
         decode, handlers, feed = self._decoder.decode, self._handlers, self._engine.feed
         place, end = 0, len(frames)
         while (place := feed(frames, place, self._decoder.relations)) < end:
@@ -250,7 +254,7 @@ class Bridge:
         return self._engine.need
 
     def _satisfy(self) -> bool:
-        """Answer the engine as far as that can be done at once; whether it needs nothing any more."""
+        """Answer the engine as far as that can be done at once. Returns whether it needs nothing more."""
         while (need := self._engine.need) is not None:
             self._send()
             if isinstance(need, Rows):
@@ -264,7 +268,7 @@ class Bridge:
         return True
 
     def _meanwhile(self) -> None:
-        """The source keeps us waiting: nothing stays open in Kafka for that, and what need not wait goes on."""
+        """Do what can be done while the source makes us wait. No Kafka transaction stays open for that long."""
         self._commit_ready()
         self._stream.feedback_if_due()
         if not (self._may_step and self._step()):
@@ -275,7 +279,7 @@ class Bridge:
         if found is None:
             return False
         if found.demand is not None:
-            # On record before the topic is touched, or with the definition that makes the table look begun
+            # Recorded before the topic is touched, or together with the definition that makes the table look begun
             self._backfill.demand(found.demand)
         if found.table is not None and not found.begins_anew:
             self._kafka.describe(found.table)
@@ -303,7 +307,7 @@ class Bridge:
 
     @property
     def _is_short_of_its_reach(self) -> bool:
-        """A row that changed its key is gone by now: it is under no key until the change that removed it comes."""
+        """Whether a row is under no key yet: its key changed, and the change that removed the row has not come."""
         if self._reach is None or self._engine.complete_lsn >= self._reach:
             return False
         return time.monotonic() < self._reach_until and not self._stop.is_set()
@@ -315,9 +319,10 @@ class Bridge:
         return False
 
     def _delete_all(self, need: Empty) -> bool:
-        """A tombstone for every key; behind them the definition of a table that begins anew. False when stopped.
+        """Write a tombstone for every key, then the definition if the table begins anew. False when stopped.
 
-        That table's backfill is on record already, so whoever reads the progress knows that rows are missing.
+        The backfill of a table that begins anew is on record already, so readers of the progress know that rows are
+        missing.
         """
         self._commit_ready()
         if not need.is_truncate:
@@ -331,7 +336,7 @@ class Bridge:
         return True
 
     def _step(self) -> bool:
-        """A portion of the backfill, when the stream stands between two source transactions; once per read."""
+        """Publish a portion of the backfill, if the stream is between two source transactions; once per read."""
         engine = self._engine
         if engine.need is None:
             self._settle()
@@ -343,30 +348,30 @@ class Bridge:
             self._batch.opens()
         stepped = self._backfill.step(self.close_batch)
         self._batch.backfilled(stepped)
-        if self._beginnings and not engine.holds_records:
+        if self._beginnings and not engine.holds_records:  # held rows are older, and must not follow the tombstones
             self._begin_anew(self._beginnings.pop())
             self._beginnings.clear()
         return stepped > 0
 
     def _begin_anew(self, table: TableEncoder) -> None:
-        """Rows were read from a table, and the stream has come to where they were read."""
+        """Empty the topic of a table that must begin anew, when the stream has come to where its rows were read."""
         demand = self._source.begins_anew(table)
         if demand is None:
             return
         self._backfill.demand(demand)
-        before = LSN(self._engine.settled_lsn - 1)  # as the backfill's rows that follow
+        before = LSN(self._engine.settled_lsn - 1)  # the position that the backfill's rows get, which follow
         stamp = HeaderStamp(before, self._engine.xid, time.time_ns() // 1_000)
         self._delete_all(Empty(table, stamp.header(TRUNCATE, 0, table.fingerprint), is_truncate=False))
 
     def _keepalive(self, frame: bytes) -> None:
-        """Everything before the keepalive's position was sent: an idle slot advances, unrelated WAL is let go."""
+        """Advance to the keepalive's position, before which everything was sent. So an idle slot releases WAL, too."""
         keepalive = parse_keepalive(frame)
         self._engine.advance(keepalive.end_lsn)
         if keepalive.reply_requested:
             self._stream.feedback(keepalive.end_lsn)
 
     def _is_due(self) -> bool:
-        """Whether the next progress is: the batch is full or old, or it is time for one that goes without a batch."""
+        """Whether a progress is due: the batch is full or old, or the interval for a progress without one is over."""
         if self._is_short_of_its_reach:
             return False
         coverage, rule = self._kafka.coverage, self._kafka.rule
@@ -385,12 +390,12 @@ class Bridge:
         return self._batch.is_late and not self._engine.inside_transaction
 
     def _drained(self) -> None:
-        """Nothing more to read for now: publish what is complete, else wait for more."""
+        """Publish what is complete, as there is nothing to read for now; else wait for more."""
         coverage = self._kafka.coverage
         is_busy = self._backfill.is_active or self._is_short_of_its_reach
         has_records = coverage is Coverage.IN_TRANSACTION or self._engine.holds_records
         is_behind = self._batch.is_behind
-        # Beside a backfill, each commit costs it time; a progress that is written beside the rows costs it nothing.
+        # Beside a backfill, each commit costs it time. A progress that is written while rows go out costs it nothing.
         may_publish = not is_busy or self._is_late() or self._kafka.rule.progress is not ProgressGoes.INSIDE
         if has_records and not is_behind and not self._engine.inside_transaction and may_publish:
             self._publish()
@@ -402,6 +407,6 @@ class Bridge:
         if has_records and is_behind:
             self._stop.wait(_NAP_S)
         else:
-            # What is on its way to Kafka is looked at again soon; a socket says nothing of that.
+            # Look again soon at what is on its way to Kafka: its arrival does not wake a wait on the socket.
             is_busy |= self._kafka.coverage in UNDER_WAY or self._engine.holds_records
             self._stream.wait(_BUSY_WAIT_S if is_busy else _WAIT_S)

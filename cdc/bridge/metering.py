@@ -1,4 +1,4 @@
-"""What the bridge process tells the outside: metrics, liveness, readiness. Served while the ``with`` block lasts."""
+"""Tells the outside world about the bridge process: metrics, liveness and readiness, inside the ``with`` block."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class BridgeMeter:
     """Turns what the bridge reports into metrics.
 
     Args:
-        http: where to serve them, if at all.
-        counts: read at every Kafka commit.
-        stop: set when the server fails; leaving the ``with`` block then raises why.
+        http: says where to serve them, if at all.
+        counts: counters by table, read at every Kafka commit.
+        stop: set when the HTTP server fails; leaving the ``with`` block then raises the reason.
         more: pages beside metrics and probes.
     """
 
@@ -65,22 +65,22 @@ class BridgeMeter:
             self._server.close(error)
 
     def streaming(self, is_streaming: bool) -> None:
-        """The stream was opened, or ended."""
+        """Note that the stream was opened, or ended."""
         self._is_streaming = is_streaming
         if is_streaming:
             self._error = None
         self._metrics.streaming.set(is_streaming)
 
     def follows(self, engine: Engine) -> None:
-        """What the stream brings goes through this engine from now on."""
+        """Take the lag from this engine from now on."""
         self._engine = engine
 
     def waiting(self, active_pid: int | None) -> None:
-        """Another session of the server, this one, reads from the slot; None when nobody does."""
+        """Note which server process reads from the slot while this bridge waits; None when nobody does."""
         self._waits_for = active_pid
 
     def committed(self, progress: Progress) -> None:
-        """A Kafka transaction with this progress is committed, and confirmed to the slot."""
+        """Count a Kafka transaction that is committed with this progress, and confirmed to the slot."""
         metrics = self._metrics
         self._published = progress.lsn
         metrics.kafka_transactions.labels("committed").inc()
@@ -88,7 +88,7 @@ class BridgeMeter:
         metrics.confirmed_lsn.set(progress.lsn)
         for table, now in self._counts.items():
             before = self._exported.setdefault(table, TableCounts())
-            if now == before:  # of thousands of tables few change in one Kafka transaction
+            if now == before:  # few of thousands of tables change in one Kafka transaction
                 continue
             metrics.changes.labels(table).inc(now.changes - before.changes)
             metrics.toast_rereads.labels(table).inc(now.toast_rereads - before.toast_rereads)
@@ -96,15 +96,15 @@ class BridgeMeter:
             before.changes, before.toast_rereads, before.truncates = now.changes, now.toast_rereads, now.truncates
 
     def aborted(self) -> None:
-        """A Kafka transaction with records in it was given up."""
+        """Count a Kafka transaction that was aborted with records in it."""
         self._metrics.kafka_transactions.labels("aborted").inc()
 
     def slot(self, state: SlotState | None) -> None:
-        """The slot as the server sees it; may be called from any thread."""
+        """Export the slot as the server sees it; may be called from any thread."""
         self._slot.look(state)
 
     def backfill(self, progress: BackfillProgress) -> None:
-        """A backfill's progress was written. What an earlier process published is not counted again."""
+        """Export a backfill's progress. Rows that an earlier process published are not counted again."""
         table, metrics = progress.table, self._metrics
         request, rows = self._backfilled.get(table, ("", 0))
         if request != progress.request or progress.rows < rows:
@@ -116,17 +116,17 @@ class BridgeMeter:
         metrics.backfill_state.labels(table).state(progress.state)
 
     def retried(self, error: CdcError) -> None:
-        """An attempt ended with an error that is worth another."""
+        """Count an attempt that ended with an error, after which another one follows."""
         self._error = error
         self._metrics.restarts.labels(type(error).__name__).inc()
 
     def _lag_s(self) -> float:
-        """Age of the oldest commit that was read and is not published yet; asked by a thread of the server."""
+        """Returns the age of the oldest commit that was read but is not published; called by a server thread."""
         since = 0 if self._engine is None else self._engine.unpublished_since
         return max(time.time() - since / 1_000_000, 0.0) if since else 0.0
 
     def _ready(self) -> tuple[bool, dict[str, object]]:
-        """Ready while it streams and what there is to publish gets through."""
+        """Returns whether the bridge is ready, that is, streams and waits for nobody; and the facts for the probe."""
         facts: dict[str, object] = {"published_lsn": None if self._published is None else str(self._published)}
         if self._waits_for is not None:
             facts["waiting"] = f"another bridge is active: server process {self._waits_for} reads from the slot"

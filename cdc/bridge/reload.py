@@ -1,4 +1,4 @@
-"""SIGHUP: the configuration file is read again; what tables are captured may change without a restart, no more."""
+"""SIGHUP: reads the configuration file again. Only the choice of captured tables may change without a restart."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from cdc.base.config import Config
 from cdc.base.errors import ConfigError
 
 RELOADABLE: Final = frozenset({"source.tables", "source.exclude", "source.keys", "topics.names"})
-"""Keys that a session looks at when it begins, and that move no position, topic or secret of the ones before."""
+"""Options that a session reads when it begins, and that move no position, topic or secret of the tables so far."""
 
 _READ_BY_OTHERS: Final = ("sink", "http.sink_port", "serve")
-"""What ``cdc sink`` and ``cdc serve`` read, which take no notice of SIGHUP."""
+"""Options that only ``cdc sink`` and ``cdc serve`` read; both ignore SIGHUP."""
 
 
 def reloaded(now: Config, read: Callable[[], Config]) -> tuple[Config, list[str]]:
-    """The configuration to go on with, and which keys it changes; none when the file says what it said.
+    """Returns the configuration to go on with, and the keys that changed; none if the file says the same.
 
     Args:
-        now: in force.
+        now: the configuration in force.
         read: reads file and environment.
 
     Raises:
-        ConfigError: the file is wrong, or changes what only a restart can; then nothing of it is to be applied.
+        ConfigError: the file is invalid, or changes what needs a restart. Nothing of it may be applied then.
     """
     new = read()
     changed = [key for key in differing(now.model_dump(), new.model_dump()) if not key.startswith(_READ_BY_OTHERS)]
@@ -39,7 +39,7 @@ def reloaded(now: Config, read: Callable[[], Config]) -> tuple[Config, list[str]
 
 
 def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Dotted keys of ``section.option`` that differ; a mapping that is an option's value counts as one."""
+    """Returns the dotted keys (``section.option``) that differ. An option whose value is a mapping counts as one."""
     found = []
     for name, value in one.items():
         if value == other[name]:

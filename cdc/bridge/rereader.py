@@ -1,7 +1,7 @@
-"""Reads rows again that the stream left unchanged TOAST out of, in a thread and on a connection of its own.
+"""Reads rows again whose unchanged TOAST values the stream left out, in a thread and on a connection of its own.
 
-A re-read may wait: for a lock, for a commit to become visible, for a slow disk. Here it does, and the streaming thread
-goes on: it gives signs of life, commits what is ready, and can be stopped.
+A re-read may wait for a lock, for a commit to become visible, or for a slow disk. It waits here, while the streaming
+thread sends signs of life, commits what is ready, and can be stopped.
 """
 
 from __future__ import annotations
@@ -31,19 +31,21 @@ from cdc.contract.record import TableSchema
 from cdc.contract.snapshot import Snapshot
 
 _FIRST_PORTION: Final = 16
+"""How many rows to read at first, while their size is unknown."""
 _BUSY_S: Final = 0.1
 _INVISIBLE_S: Final = 0.005
+"""The pause until a commit is looked for again. It is visible soon, unless a synchronous standby is awaited."""
 
 log = structlog.get_logger("cdc.bridge")
 
 
 class Reading(NamedTuple):
-    """What the table had.
+    """What the table contained.
 
     Attributes:
-        answers: for the first of the rows that were asked for.
-        end: the end of the source's WAL behind the reading, where a row had changed its key and is gone; what removed
-            it lies before that. Else None, and for a standby.
+        answers: one for each of the first rows that were asked for.
+        end: the end of the source's WAL after the reading, if a row had changed its key and is gone: the change that
+            removed it lies before that. Otherwise None, and always on a standby.
     """
 
     answers: list[Answer]
@@ -51,10 +53,10 @@ class Reading(NamedTuple):
 
 
 class Rereader:
-    """One question at a time.
+    """Reads rows again, one question at a time.
 
     Args:
-        connection: libpq's keywords.
+        connection: libpq's connection keywords.
         application_name: what ``pg_stat_activity`` shows.
     """
 
@@ -71,16 +73,16 @@ class Rereader:
         self._exchanged: dict[tuple[int, tuple[int, ...]], Snapshot] = {}
 
     def read(self, need: Rows, recorded: TableSchema | None, timeout_s: float) -> Reading | None:
-        """The answer to a question, asked by the first call with it; None when there is none yet.
+        """Returns the answer to a question, or None when there is none yet. The first call with a question asks it.
 
         Args:
             need: which rows.
-            recorded: the table's definition as readers of its topic have it, with its columns' numbers.
+            recorded: the last definition that the topic was written with, which has the columns' numbers.
             timeout_s: how long to wait for the answer.
 
         Raises:
             SourceUnavailable: the connection broke.
-            SourceRefused: we may not read the table.
+            SourceRefused: the role may not read the table.
         """
         if self._asked is not need or self._answer is None:
             self._asked, self._answer = need, self._thread.submit(self._read, need, recorded, self._portion)
@@ -92,7 +94,7 @@ class Rereader:
         return reading
 
     def close(self) -> None:
-        """Break off what is under way, and end the thread."""
+        """Cancel what is under way, and end the thread."""
         self._stop.set()
         self._thread.shutdown()
         give_up(self._is_idle, lambda: [] if self._sql is None else [self._sql])
@@ -127,23 +129,24 @@ class Rereader:
     def _since(
         self, table: TableEncoder, columns: _Columns, recorded: TableSchema | None, now: Reread
     ) -> Snapshot | None:
-        """Since when the columns are certainly those that the stream means; None for always.
+        """Returns the first snapshot at which the columns are certainly those that the stream means; None for always.
 
         A column that was dropped and added again keeps its name, its type and maybe its place, and a default fills it
-        without a new version of any row. Only its number tells, and the stream does not say that. A transaction that
-        this snapshot does not see committed after the column was exchanged, which waits for all that use the table, so
-        it means the new column. In memory only: a later snapshot, after a restart, doubts more rows, never fewer.
+        without a new version of any row. Only its number tells, and the stream does not send numbers. To exchange a
+        column, PostgreSQL waits for everybody who uses the table. So a transaction that this snapshot does not see
+        committed later, and means the new column. Snapshots are kept in memory only: a later one, after a restart,
+        doubts more rows, never fewer.
         """
         known = dict.fromkeys(columns.looked_at, 0)
         if recorded is not None and recorded.fingerprint == table.fingerprint:
             known = {place: recorded.columns[place].number for place in columns.looked_at}
-        # Without a number on record, a column is the one of its name only where no other was dropped or renamed
+        # Without a number on record, trust a name only if no column of the table was ever dropped or renamed
         if all(now.numbers[place] == number if number else all(now.numbers) for place, number in known.items()):
             return None
         return self._exchanged.setdefault((table.relation.relation_id, now.numbers), now.snapshot)
 
     def _find(self, sql: psycopg.Connection[Any], columns: _Columns, xids: tuple[int, ...]) -> Reread:
-        """The rows as soon as they can be had, with these transactions visible."""
+        """Returns the rows as soon as they can be read by a snapshot that sees all these transactions."""
         table = columns.table
         while True:
             pause_s = _INVISIBLE_S
@@ -163,7 +166,7 @@ class Rereader:
                 )
 
     def _locked(self, table: str, error: SourceLocked) -> None:
-        """The stream stands still, for hours maybe: said once, with who holds the lock."""
+        """Warn once that the stream stands still, maybe for hours, and name who holds the lock."""
         if table not in self._told:
             self._told.add(table)
             what = "the stream waits: a row must be read again, and its table is locked"
@@ -175,17 +178,17 @@ class Rereader:
             log.info("the stream goes on: the table can be read again", table=table)
 
     def _learn(self, rows: int, size: int) -> None:
-        """Ask for as many rows as fit into memory, judging by those before."""
+        """Choose how many rows to ask for next, so that they fit into memory, by the size of the last ones."""
         wanted = rows * MAX_HELD_BYTES // max(size, 1) // 2
         self._portion = max(1, min(wanted, self._portion * 4, MAX_HELD))
 
 
 class _Columns:
-    """Which columns of which rows to read.
+    """Which columns to read again, of which rows.
 
     Args:
-        table: whose rows.
-        rows: as the stream has them.
+        table: the table that the rows belong to.
+        rows: the rows as the stream sent them.
     """
 
     def __init__(self, table: TableEncoder, rows: tuple[Row, ...]) -> None:
@@ -198,7 +201,7 @@ class _Columns:
         self.keys = [tuple(cell for place in key_places if isinstance(cell := row[place], bytes)) for row in rows]
 
     def answer(self, row: Row, current: RereadRow | None, xid: int) -> Answer:
-        """What became of a row, given what the table has under its key."""
+        """Returns what became of a row, given what the table has under its key."""
         if current is None:
             return Unfilled.GONE
         whole = self.table.fill_at(row, dict(zip(self.places, current.values, strict=True)))

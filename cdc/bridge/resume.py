@@ -1,8 +1,8 @@
-"""Where a session goes on: the stored progress if nothing is missing, else a gap, named or closed.
+"""Finds where a session goes on: at the stored progress if nothing is missing; else it names a gap, or closes it.
 
-The order of closing one matters: slot made anew → demanded backfills, known topics and the new progress in one Kafka
-transaction, the session's first. Killed before it, the next start finds the same gap again, because the slot is ahead
-of the old progress; killed behind it, the demands are on record.
+The order in which a gap is closed matters. First the slot is made anew. Then one Kafka transaction, the session's
+first, holds the demanded backfills, the known topics and the new progress. Killed before it, the next start finds the
+same gap again, because the slot is ahead of the old progress. Killed after it, the demands are on record.
 """
 
 from __future__ import annotations
@@ -56,21 +56,22 @@ from cdc.kafka.replay.topic_state import (
 )
 
 GRACE_S = 3.0
-"""Who finds that rows may be ahead of the progress waits for so long before he looks at them. The bridge before stops
-sending when it cannot prove for two seconds that it is the one, and takes back what is on its way after two and a half.
+"""How long a bridge that finds an open ``lead`` waits before it looks at the topics. The former bridge stops sending
+when it had no proof for two seconds that it is the active one, and takes back what is on its way after two and a half.
 """
 _OPTIONS_TELL_SINCE = 150000
-"""On PostgreSQL 14 the publication's options are to be written whenever a partition is attached or detached."""
+"""The first version on which written options are suspicious: PostgreSQL 14 users must write the publication's options
+whenever they attach or detach a partition."""
 
 log = structlog.get_logger("cdc.bridge")
 
 
 class Resumption:
-    """Compares slot, server and topics with what was written down of them.
+    """Compares slot, server and topics with what is on record.
 
     Args:
         config: the whole configuration.
-        admin: asks the brokers, and has the settings of whoever reads.
+        admin: asks the brokers, and has the settings for readers.
         sql: a connection to the source.
     """
 
@@ -85,36 +86,38 @@ class Resumption:
         self._known: Mapping[str, KnownTopic] = {}
         self._own = {self._progress_topic, schemas_topic(config.name)}
         self.before: Mapping[str, int] | None = None
-        """The tables that were captured as of ``refuse``, and their oids; None when nothing was published ever."""
+        """The tables that were captured as of ``refuse``, with their oids; None when nothing was ever published."""
         self.recorded: dict[str, KnownTopic] = {}
         """The topics as they were on record at ``resume``."""
         self.seen: dict[str, KnownTopic] = {}
-        """And as they were then: to be put on record in the first Kafka transaction."""
+        """The topics as ``resume`` saw them, to be recorded in the first Kafka transaction."""
         self._recorded_members: dict[str, Membership] = {}
         self.repeats: Repeats | None = None
-        """What is in the topics beyond the progress that ``resume`` returned; None when nothing can be."""
+        """What the topics hold beyond the progress that ``resume`` returned; None when there can be nothing."""
         self.members: Mapping[str, Membership] = {}
-        """What carries each table in the publication, as ``resume`` was told."""
+        """What carries each table in the publication, as passed to ``resume``."""
 
     def refuse(self) -> None:
-        """Call it before anything is touched. It also tells what was captured ``before``.
+        """Refuse to start on a foreign source or changed partitions, before anything is touched. Sets ``before``.
 
         Raises:
-            GapError: the topics were published from another database, or a topic's partitions are not what they were.
+            GapError: the topics were published from another database, or a topic's partitions have changed.
         """
         stored, known, members = self._read(fenced=False)
         self.before = None if stored is None else {table: each.table for table, each in members.items()}
         self._compare_source(stored)
         self._known = known
         for gap in topic_gaps(known, self._look(known), dict.fromkeys(known, ())):
-            if not isinstance(gap, TopicGap):
+            if not isinstance(gap, TopicGap):  # these are for ``resume``, which may close them
                 raise gap
 
     def refuse_foreign(self, topics: Collection[str]) -> None:
-        """Call it behind ``refuse``, with topics to write to, before one is made; each is looked at once.
+        """Refuse topics with foreign records. Call it after ``refuse`` and before a topic is created.
+
+        Each topic is looked at once.
 
         Raises:
-            TopicRefused: a topic that no bridge of this name has written to yet holds records, and no bridge's.
+            TopicRefused: no bridge of this name has written to a topic yet, but it holds records that no bridge wrote.
         """
         new = set(topics) - self._known.keys() - self._own
         self._own |= new
@@ -126,7 +129,7 @@ class Resumption:
             )
 
     def is_first_start(self, topics: Collection[str]) -> bool:
-        """Whether nothing was ever published: no progress, and no record in any of these topics."""
+        """Whether nothing was ever published: there is no progress, and no record in any of these topics."""
         stored = self._read(fenced=False).progress
         return stored is None and newest_lsn(self._admin, self._look(topics)) is None
 
@@ -136,19 +139,19 @@ class Resumption:
         members: Mapping[str, Membership],
         pause: Callable[[float], object] = lambda _: None,
     ) -> tuple[Progress, list[Demand]]:
-        """Where to go on. Call it as the one active bridge: after fencing the others, with the slot free.
+        """Find where to go on. Call it as the only active bridge: the others are fenced, and the slot is free.
 
         Args:
-            tables: topics of this bridge, and whose rows each holds.
+            tables: this bridge's topics, and the tables whose rows each holds.
             members: what carries each table in the publication.
-            pause: lets seconds pass, so that nothing more comes from the bridge before.
+            pause: waits this many seconds, until the former bridge cannot send any more rows.
 
         Returns:
-            The progress to go on from, and what must be published again: to be committed together with what was seen of
-            topics and publication, before all else.
+            The progress to go on from, and what must be published again. Commit the two together with what was seen
+            of topics and publication, before all else.
 
         Raises:
-            GapError: changes may be missing, and it is for a person to close the gap.
+            GapError: changes may be missing, and a person has to decide how to close the gap.
             SourceUnavailable: the slot is just being made, or a gap cannot be closed yet; try again.
             TopicUnavailable: an open Kafka transaction hides the end of a topic, or no broker answers.
         """
@@ -159,6 +162,7 @@ class Resumption:
             pause(GRACE_S)
         slot = inspect_slot(self._sql, self._slot)
         now = self._look(tables)
+        # Without a progress, a record in the topics says that there was one, and that this is not the first start
         newest = newest_lsn(self._admin, now) if stored is None else None
         if is_ahead:
             partitions = {name: len(topic.ends) for name, topic in now.items()}
@@ -182,7 +186,7 @@ class Resumption:
         return progress, demands
 
     def record_members(self, produce: Callable[[str, bytes, bytes | None, bytes], None]) -> None:
-        """Put on record what carries each table, in the open Kafka transaction: the one that holds the demands, too."""
+        """Record what carries each table, in the open Kafka transaction: the one that also holds the demands."""
         for table in self._recorded_members.keys() | self.members.keys():
             now = self.members.get(table)
             if now != self._recorded_members.get(table):
@@ -190,10 +194,12 @@ class Resumption:
                 produce(self._progress_topic, membership_key(table), value, b"")
 
     def expect(self, system: System) -> None:
-        """Refuse a walsender on another server than the catalog was read from: several hosts, and one just promoted.
+        """Refuse a walsender that runs on another server than the catalog was read from.
+
+        This happens when the DSN names several hosts and one of them was just promoted.
 
         Raises:
-            SourceUnavailable: look again at both.
+            SourceUnavailable: the two servers differ; a new attempt looks at both again.
         """
         was, timeline = self._source.system_identifier, self._source.timeline
         if system.system_identifier != was or (wal_end(self._sql) is not None and system.timeline != timeline):
@@ -204,14 +210,14 @@ class Resumption:
             )
 
     def explain(self, error: SourceUnavailable, own_pid: int) -> CdcError | None:
-        """What the end of the stream means, when trying again is not the answer; else None.
+        """Returns the error that the end of the stream means, if trying again does not help; else None.
 
         Args:
-            error: how it ended.
-            own_pid: the server's process that streamed to us.
+            error: how the stream ended.
+            own_pid: the server process that streamed to this bridge.
 
         Returns:
-            ``TakenOver`` when another session has the slot: this bridge was away for so long that one that waited took
+            ``TakenOver`` when another session has the slot: this bridge was silent for so long that a waiting one took
             over. ``GapError`` when the slot is gone or lost, unless the next attempt heals that.
         """
         try:
@@ -222,7 +228,7 @@ class Resumption:
                     return slot_before_publication(self._slot, source.publication)
             stored = self._read(fenced=False).progress
         except CdcError:
-            return None  # the server or the broker went away, not the slot
+            return None  # the server or the broker is unreachable, which says nothing about the slot
         others = {None if slot is None else slot.active_pid, None if holder is None else holder.pid} - {None, own_pid}
         if others:
             return TakenOver(
@@ -235,7 +241,7 @@ class Resumption:
         return gap and GapError(f"{gap.message}; {error.message}", remedy=gap.remedy)
 
     def _begins_too_early(self, error: SourceUnavailable, sql: psycopg.Connection[Any]) -> bool:
-        """Whether the WAL to be read was written before the publication that is there, and was there all the time."""
+        """Whether the WAL to be read is older than the publication, which is still the one that the session found."""
         name = self._config.source.publication
         if f'publication "{name}" does not exist' not in error.message:
             return False
@@ -293,7 +299,7 @@ class Resumption:
         return replace(stored, source=self._source)
 
     def _make_slot_anew(self, stored: Progress | None, until: LSN | None) -> Progress:
-        """Go on from here. Positions never fall in a topic, so not before the server has passed what is published."""
+        """Make the slot anew at the server's current position. That must be past what is published: LSNs never fall."""
         end = wal_end(self._sql)
         if end is not None and until is not None and end <= until:
             raise SourceUnavailable(
@@ -310,15 +316,16 @@ class Resumption:
 
 
 def _made_anew(recorded: Mapping[str, Membership], members: Mapping[str, Membership]) -> list[Demand]:
-    """Tables that were dropped and made again: the stream has nothing of what was written before they joined anew."""
+    """Returns demands for tables that were dropped and made again.
+
+    The stream lacks what was written to the new table before it joined the publication.
+    """
     remade = [table for table in recorded.keys() & members.keys() if recorded[table].table != members[table].table]
-    return [
-        Demand(table, sweep=True, reason="it is another table than the one of that name before") for table in remade
-    ]
+    return [Demand(table, sweep=True, reason="another table has taken this name") for table in remade]
 
 
 def _merged(gaps: Sequence[GapError]) -> GapError:
-    """One error for all; what needs a person most comes first."""
+    """Returns one error for all gaps. The one that needs a person most comes first."""
     first, *others = sorted(gaps, key=lambda gap: isinstance(gap, TableGap) + 2 * isinstance(gap, SlotGap))
     if not others:
         return first
@@ -326,7 +333,7 @@ def _merged(gaps: Sequence[GapError]) -> GapError:
 
 
 def _demands(gaps: Sequence[GapError], tables: Mapping[str, Sequence[str]]) -> list[Demand]:
-    """A backfill with sweep for every table that a gap touches; said aloud."""
+    """Returns a backfill with sweep for every table that a gap touches. Logs each gap."""
     reasons: dict[str, str] = {}
     everywhere = [table for names in tables.values() for table in names]
     for gap in gaps:

@@ -1,4 +1,4 @@
-"""``cdc run``: the bridge as a process, with its signals, its metrics and its retries."""
+"""``cdc run``: the bridge as a process, with its signals, metrics and retries."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ def run_bridge(
     """Run the bridge until ``stop`` is set.
 
     Args:
-        config: to begin with.
+        config: the configuration to begin with.
         stop: set by SIGTERM and Ctrl-C.
-        hangup: set by SIGHUP: the configuration is to be read again.
-        read: reads it.
-        pages: shown at ``http.bridge_port`` beside metrics and probes.
+        hangup: set by SIGHUP: the configuration file is to be read again.
+        read: reads the configuration.
+        pages: what ``http.bridge_port`` shows beside metrics and probes.
 
     Raises:
-        CdcError: the operator must act.
+        CdcError: an operator has to act.
     """
-    # Messages and rows form no cycles and die young: looking for some among them took a twentieth of the CPU
+    # Messages and rows form no cycles and die young; looking for cycles among them took a twentieth of the CPU
     gc.freeze()
     gc.set_threshold(_ALLOCATIONS_PER_COLLECTION)
     counts = CountsByTable()
@@ -63,7 +63,7 @@ def run_bridge(
             try:
                 BridgeSession(scope.config, scope, works, meter, counts, decoding).run()
             except TakenOver as error:
-                # Nothing of it is carried over, so it need not end: the next attempt waits, and fences nobody
+                # The session keeps no state, so the process need not end: the next attempt waits, and fences nobody
                 log.info("another bridge took over: this one waits", reason=error.message)
 
         supervise(session, stop, meter.retried)

@@ -1,17 +1,17 @@
-"""A thread that looks every few seconds whether other tables are to be captured, and reads the file again on SIGHUP.
+"""A thread that checks every ten seconds whether other tables are to be captured, and reloads the file on SIGHUP.
 
-Theory of operation. What tables are captured is settled when a session begins: publication, topics, keys, backfills.
-So this thread changes nothing in a running one; it ends the session at its next quiet moment, and the next begins with
-the tables as they are then. That takes a fraction of a second and nothing is lost, for the slot stands still.
+Theory of operation. A session settles at its beginning which tables it captures: publication, topics, keys, backfills.
+So this thread changes nothing in a running session. It ends the session at its next quiet moment, and the next session
+begins with the tables as they are then. That takes a fraction of a second. Nothing is lost, because the slot waits.
 
-A table that cannot be captured (no key; not ours to publish) must not stop a bridge that was doing well before
-somebody made that table: it is told by name with the command that mends it, and left out until it is mended.
+A table that cannot be captured (it has no key, or is not ours to publish) must not stop a bridge that ran well before
+somebody made that table. The bridge logs its name with the command that helps, and leaves the table out until then.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ import structlog
 from cdc.base.config import Config
 from cdc.base.daemon.worker import Worker
 from cdc.base.errors import CdcError, SourceBusy, SourceRefused
-from cdc.bridge.order.demand import Demand
+from cdc.bridge.order.demand import Demand, StandingDemands
 from cdc.bridge.reload import reloaded
 from cdc.bridge.scope.captured import CapturedTables
 from cdc.bridge.scope.choice import LeftOut, choose, left_out, renamed, tell
@@ -40,33 +40,34 @@ log = structlog.get_logger("cdc.bridge")
 
 
 class SessionEnd(threading.Event):
-    """Set when this session is to end; the process goes on unless ``stop`` is set, too."""
+    """Is set when this session is to end. The process goes on unless ``stop`` is set, too."""
 
     def __init__(self, stop: threading.Event) -> None:
         super().__init__()
         self._stop = stop
 
     def is_set(self) -> bool:
-        """Whether to end."""
+        """Whether the session or the process is to end."""
         return super().is_set() or self._stop.is_set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Sleep, at most until the process is to stop."""
+        """Sleep, and wake up early only when the process is to stop. Returns whether the session is to end."""
         return self._stop.wait(timeout) or self.is_set()
 
 
 class ScopeWatch:
-    """Use it in a ``with`` block.
+    """Watches which tables are in scope, for one session after another. Use it in a ``with`` block.
 
     Args:
-        config: at the start.
-        read: reads the configuration anew.
+        config: the configuration at the start.
+        read: reads the configuration again.
         hangup: set by SIGHUP.
-        stop: ends the process; set when the thread fails, and leaving the ``with`` block then raises why.
+        stop: ends the process; set when the thread fails, and leaving the ``with`` block then raises the reason.
 
     Attributes:
-        config: in force; a session takes it when it begins.
-        told: tables that were told to be left out, and why.
+        config: the configuration in force; a session takes it when it begins.
+        told: tables that were reported as left out, and why.
+        demands: tables that must be published again because of what was seen.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class ScopeWatch:
     ) -> None:
         self.config = config
         self.told: dict[str, str] = {}
+        self.demands = StandingDemands()
         self._read = read
         self._hangup = hangup
         self._stop = stop
@@ -81,7 +83,6 @@ class ScopeWatch:
         self._registry: CapturedTables | None = None
         self._session = SessionEnd(stop)
         self._gone: set[str] = set()
-        self._again: dict[str, str] = {}
         self._shapes = ShapeWatch()
         self._sql: psycopg.Connection[Any] | None = None
         self._worker = Worker(self._run, name="scope", on_failure=stop.set)
@@ -94,23 +95,18 @@ class ScopeWatch:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._ended.set()
-        self._hangup.set()
+        self._hangup.set()  # wakes the thread
         give_up(self._worker.ended_within, lambda: [] if self._sql is None else [self._sql])
         self._worker.end(error, 0)
 
     def new_session(self) -> SessionEnd:
-        """What ends the session that begins now."""
+        """Returns the event that ends the session that begins now."""
         self._registry = None
         self._session = SessionEnd(self._stop)
         return self._session
 
-    def demands(self, tables: Collection[TableInfo]) -> list[Demand]:
-        """Those of a new session's tables whose rows must be read again for what was seen during the last one."""
-        names = {each.qualified_name for each in tables}
-        return [Demand(name, True, reason) for name, reason in self._again.items() if name in names]
-
     def serves(self, registry: CapturedTables) -> None:
-        """The session streams these tables."""
+        """Watch the tables that the session streams from now on."""
         self._registry = registry
 
     def _run(self) -> None:
@@ -126,7 +122,7 @@ class ScopeWatch:
             except CdcError as error:
                 if hung_up:
                     log.error("configuration not reloaded", error=error.message, remedy=error.remedy)
-                elif isinstance(error, SourceBusy) or not error.retryable:  # the session itself tells of outages
+                elif isinstance(error, SourceBusy) or not error.retryable:  # the session itself reports outages
                     log.warning("cannot look for new tables", error=error.message, remedy=error.remedy)
                 self._disconnect()
         self._disconnect()
@@ -136,6 +132,7 @@ class ScopeWatch:
         if not changed:
             log.info("configuration reloaded: nothing changed")
             return
+        # A table that was left out before must not keep the file from being reloaded
         before = {each.table for each in choose(self._connection(), self.config).left_out}
         for each in choose(self._connection(), config).left_out:
             if each.is_named and each.table not in before:
@@ -149,7 +146,6 @@ class ScopeWatch:
         registry, config = self._registry, self.config
         if registry is None or self._session.is_set():
             return
-        self._again.clear()  # the session that took them has published by now
         source = config.source
         known = {each.qualified_name: each for each in registry.tables}
         found = find_tables(self._connection(), source.tables, source.exclude, source.keys)
@@ -159,17 +155,17 @@ class ScopeWatch:
         unfed = [each.qualified_name for each in captured.values() if each.unlogged]
         if unfed := sorted([*unfed, *unlogged(self._connection(), gone)]):
             log.warning(
-                "captured tables were unlogged, or partitions of them: starting again, without",
+                "captured tables, or partitions of them, became unlogged: starting again without these tables",
                 tables=unfed,
                 remedy="ALTER TABLE … SET LOGGED brings a table back; its rows are then published again",
             )
-            self._again = dict.fromkeys(unfed, "it was unlogged for a while")
+            self.demands.add(Demand(name, True, "it was unlogged for a while") for name in unfed)
             self._session.set()
             return
         self._tell_of_the_gone(gone)
         if altered := self._altered(registry, found):
             log.warning(
-                "the publication was altered: starting again, to see what that means",
+                "the publication was altered: starting again to see what that means",
                 tables=altered,
                 remedy="wait: the next lines say what is missing, if anything is",
             )
@@ -177,7 +173,7 @@ class ScopeWatch:
             return
         if replaced := self._shapes.look(self._connection(), source.publication, registry, captured.values()):
             log.warning(
-                "key columns were replaced: starting again, to publish these tables anew",
+                "key columns were replaced: starting again to publish these tables anew",
                 tables=replaced,
                 remedy="wait: their backfills begin by themselves, and cdc backfill --list shows them",
             )
@@ -191,14 +187,14 @@ class ScopeWatch:
             self._session.set()
 
     def _usable(self, tables: Sequence[TableInfo]) -> list[TableInfo]:
-        """Those that can be captured; of the others it is said once why not."""
+        """Returns the tables that can be captured. Logs once for each of the others why it cannot."""
         left = left_out(self._connection(), self.config, tables)
         tell(left, self.told)
         names = {each.table for each in left}
         return [each for each in tables if each.qualified_name not in names]
 
     def _joined(self, tables: Sequence[TableInfo]) -> list[TableInfo]:
-        """Those that are to be captured, of tables that are new, made anew or mended; the publication carries them."""
+        """Returns those new, remade or repaired tables that the publication carries, adding them to it if need be."""
         source = self.config.source
         if not tables or source.publication_mode != "filtered":
             return list(tables)
@@ -210,12 +206,12 @@ class ScopeWatch:
         name, source = table.qualified_name, self.config.source
         try:
             return add_table(self._connection(), source.publication, table)
-        except (SourceRefused, SourceBusy) as error:  # the others need not wait for one that somebody has locked
+        except (SourceRefused, SourceBusy) as error:  # one table that cannot be added must not keep the others out
             tell([LeftOut(name, error.message, error.remedy, name in source.tables, "publication")], self.told)
             return False
 
     def _altered(self, registry: CapturedTables, found: Sequence[TableInfo]) -> list[str]:
-        """Tables that the publication does not carry as it did when the session began; a table made anew is none."""
+        """Returns tables that the publication carries otherwise than when the session began; not those made anew."""
         now = memberships(self._connection(), self.config.source.publication, found)
         known = {each.qualified_name: each.oid for each in found}
         return sorted(
@@ -251,7 +247,7 @@ class ScopeWatch:
 def _is_carried(registry: CapturedTables, table: TableInfo) -> bool:
     """Whether the publication carried this very table when the session began.
 
-    The session may have met a table that was made anew under the name of one that the publication carried.
+    The session may have met a new table since then, under the name of one that the publication carried.
     """
     member = registry.members.get(table.qualified_name)
     return member is None or member.table == table.oid

@@ -1,8 +1,11 @@
-"""One attempt of the bridge, from connecting to streaming: everything is looked up anew, nothing is carried over.
+"""One attempt of the bridge, from connecting to streaming. It looks everything up anew and inherits nothing.
 
-The order matters: take the slot's lock, so that no bridge fences another that is healthy → fence
-(``init_transactions`` aborts what a dead one left open) → read the stored progress → start the stream there, on the
-session that holds the lock.
+The order matters:
+
+1. Take the slot's lock, so that no bridge fences a healthy one.
+2. Fence: ``init_transactions`` aborts what a dead bridge left open.
+3. Read the stored progress, which nobody else can change any more.
+4. Start the stream there, on the session that holds the lock.
 """
 
 from __future__ import annotations
@@ -16,10 +19,10 @@ import structlog
 from cdc.base.compiled import language
 from cdc.base.config import Config
 from cdc.base.errors import CdcError, FencedError, SourceLocked, SourceUnavailable, SourceUndecodable, TakenOver
+from cdc.bridge.after_repeats import AfterRepeats
 from cdc.bridge.backfill.beside import BesideStream
 from cdc.bridge.backfill.start import BridgeSurroundings, start_backfill
 from cdc.bridge.backfill.stream_side import StreamSide
-from cdc.bridge.behind import BehindRepeats
 from cdc.bridge.capture.copy_both import CopyBoth
 from cdc.bridge.capture.stream import WalStream
 from cdc.bridge.decoding import Decoding
@@ -60,15 +63,15 @@ log = structlog.get_logger("cdc.bridge")
 
 
 class BridgeSession:
-    """One attempt.
+    """One attempt of the bridge.
 
     Args:
         config: the whole configuration.
-        scope: told which tables are streamed; says when waiting and streaming end.
-        works: called when streaming has begun.
-        meter: metrics of the process.
-        counts: kept over attempts.
-        decoding: kept over attempts.
+        scope: is told which tables are streamed, and says when waiting and streaming end.
+        works: called when streaming has begun, or the bridge waits for the slot: the attempt is a success.
+        meter: the process's metrics.
+        counts: counters by table, kept over all attempts.
+        decoding: failures to decode, kept over all attempts.
     """
 
     def __init__(
@@ -103,7 +106,7 @@ class BridgeSession:
         """Stream until the scope changes or the process is to stop.
 
         Raises:
-            CdcError: the supervisor decides by its class.
+            CdcError: the supervisor decides by its class what to do.
         """
         try:
             self._run()
@@ -114,17 +117,18 @@ class BridgeSession:
         finally:
             if self._publisher is not None and self._publisher.is_open:
                 self._meter.aborted()
-            # The walsender behind the publisher: whoever gets the slot then finds nothing of ours open
+            # The walsender after the publisher: whoever gets the slot then finds no open transaction of ours
             of_session = (self._watch, self._backfill, self._publisher, self._stream, self._walsender)
             for part in (*of_session, self._rereader, self._sql):
                 if part is not None:
                     part.close()
+            # The publisher knows all of its late rows once it is closed
             if self._registry is not None and self._publisher is not None and self._publisher.late:
                 ask_again(self._config, self._registry.topics, self._publisher.late)
 
     def _run(self) -> None:
         config, source = self._config, self._config.source
-        # A look-up that waits longer is repeated: meanwhile the streaming thread has other things to do
+        # A look-up that waits longer is repeated, so that the streaming thread can do other things meanwhile
         self._sql = sql = connect(source.connection(), application_name=f"cdc {config.name}", lock_timeout_s=LOOK_S)
         resumption = Resumption(config, self._admin, sql)
         resumption.refuse()
@@ -139,20 +143,21 @@ class BridgeSession:
         refuse_unfit(sql, name=source.publication, mode=source.publication_mode, tables=registry.tables)
         registry.ensure_topics()
         if (taken := self._take_slot(sql, resumption, registry)) is None:
-            return  # it was not free at once: what was looked up is old
+            return  # this bridge waited for the slot, so what it looked up is old
         self._walsender, self._holder = walsender, _ = taken
         self._publisher = publisher = self._new_publisher(registry)
         publisher.start()
-        walsender.hold(source.slot)  # still: it may have waited for Kafka
-        # Not before: a bridge that waits must not alter what the active one reads
+        walsender.hold(source.slot)  # starting may have waited for Kafka: check that the lock is still ours
+        # Not earlier: a bridge that waits for the slot must not alter what the active one reads
         self._ensure_publication(sql, registry)
         registry.successions = Successions(read_definitions(self._admin, schemas_topic(config.name)))
         registry.members = memberships(sql, source.publication, registry.tables)
         resume, demands = resumption.resume(registry.topics, registry.members, self._stop.wait)
         if self._stop.is_set():
-            return  # rows of the bridge before were not waited for: nothing may be said about them
+            return  # the wait for rows of the former bridge was cut short, so the topics may still change
         walsender.hold(source.slot)
-        demands += [*self._scope.demands(registry.tables), *registry.replaced()]
+        standing = self._scope.demands.take({each.qualified_name for each in registry.tables})
+        demands += [*standing, *registry.replaced()]
         self._start_stream(walsender, resume, registry)
         self._stream_on(sql, registry, publisher, resumption, resume, demands)
 
@@ -167,7 +172,7 @@ class BridgeSession:
     def _new_publisher(self, registry: CapturedTables) -> KafkaPublisher:
         topics = self._config.topics
         rows = None
-        if self._config.delivery == "idempotent":  # for which a history is refused: the two would not be read together
+        if self._config.delivery == "idempotent":  # which refuses topics.history: the two would not be read together
             rows = RowProducer(self._kafka, max_message_bytes=topics.max_message_bytes)
         return KafkaPublisher(
             self._kafka,
@@ -203,18 +208,23 @@ class BridgeSession:
                 self._stream,
                 SourceSide(sql, registry, self._rereader),
                 KafkaSide(config, publisher, registry, watch, resume, repeats),
-                backfill if repeats is None else BehindRepeats(backfill, engine, repeats.greatest),
+                backfill if repeats is None else AfterRepeats(backfill, engine, repeats.greatest),
             ),
             engine,
             resume,
             beginnings=beginnings,
-            # Where rows are sent at once, the topics must say that before the first one.
+            # With delivery: idempotent, the stored progress must say that rows may be ahead before the first one is.
             is_first=not resume.commit_ts or bool(demands) or config.delivery == "idempotent",
-            on_commit=self._meter.committed,
+            on_commit=self._committed,
         )
         self._meter.follows(engine)
         self._scope.serves(registry)
         self._run_bridge(bridge, resumption, resume)
+
+    def _committed(self, progress: Progress) -> None:
+        self._meter.committed(progress)
+        # The first Kafka transaction puts the backfills that were demanded on record
+        self._scope.demands.are_recorded()
 
     def _run_bridge(self, bridge: Bridge, resumption: Resumption, resume: Progress) -> None:
         self._works()
@@ -232,10 +242,10 @@ class BridgeSession:
             self._meter.streaming(False)
 
     def _ensure_publication(self, sql: psycopg.Connection[Any], registry: CapturedTables) -> None:
-        """Bring it to what is wanted; tables that cannot be added because they are locked join later.
+        """Make or alter the publication as configured. Tables that somebody has locked join later.
 
         Raises:
-            SourceLocked: it carries none of the tables yet.
+            SourceLocked: the publication carries none of the tables yet, so there is nothing to stream.
         """
         source = self._config.source
         try:
@@ -248,7 +258,7 @@ class BridgeSession:
     def _take_slot(
         self, sql: psycopg.Connection[Any], resumption: Resumption, registry: CapturedTables
     ) -> tuple[CopyBoth, Holder] | None:
-        """A walsender that may read from the slot; None if somebody else had it, and this bridge waited."""
+        """Returns a walsender that may read from the slot; None if this bridge had to wait for the slot."""
         config = self._config
 
         def is_first_start() -> bool:
@@ -271,7 +281,7 @@ class BridgeSession:
         def waiting(pid: int | None) -> None:
             self._meter.waiting(pid)
             if pid is not None:
-                self._works()  # as well as one that waits can
+                self._works()  # waiting is all that a second bridge can do, so it is not a failed attempt
 
         return take_slot(
             sql,
@@ -284,7 +294,7 @@ class BridgeSession:
         )
 
     def _has_slot(self) -> bool:
-        """Whether the server still has the session that holds the slot; no, where it does not say."""
+        """Whether the server still has the session that holds the slot; False if the server does not answer."""
         source = self._config.source
         try:
             with connect(
@@ -292,7 +302,7 @@ class BridgeSession:
             ) as sql:
                 return self._holder is not None and lock_holder(sql, source.slot) == self._holder
         except CdcError:
-            return False  # nobody can be told apart now; the next attempt finds out
+            return False  # a bridge that took over and one of the same name look alike now; the next attempt will know
 
     def _watch_topics(self, resumption: Resumption, registry: CapturedTables, publisher: KafkaPublisher) -> TopicWatch:
         self._watch = watch = TopicWatch(self._config, self._admin, registry, resumption.recorded, publisher.produce)
@@ -301,7 +311,7 @@ class BridgeSession:
         return watch
 
     def _warn_of_older_rows(self, registry: CapturedTables) -> None:
-        """The stream begins at the slot: a row from before it reaches its topic when it changes."""
+        """Warn that rows from before the slot reach their topics only when they change."""
         for table in registry.tables:
             if table.estimated_rows:
                 log.warning(
@@ -320,8 +330,8 @@ def _taken_over(error: FencedError) -> TakenOver:
 
 
 def _namesake(error: FencedError) -> FencedError:
-    """Who has the slot is fenced by nobody who waits for it: there is a bridge of this name with another slot."""
+    """Returns the error for a bridge that was fenced while it held its slot, which no waiting bridge does."""
     return FencedError(
         f"{error.message}, although this one holds its slot: another bridge has the same name, and another slot",
-        remedy="give each bridge a `name` of its own: topics, slot and transactional id are named by it",
+        remedy="give each bridge a `name` of its own: topics, slot and transactional id are named after it",
     )

@@ -1,7 +1,8 @@
-"""Tells of tables whose columns are not those that their topic was last written with.
+"""Detects tables whose columns differ from those that their topic was last written with.
 
-``ALTER TABLE`` changes rows that the stream never mentions: a column with a default appears in all of them, another
-type gives values another form. The stream describes the new columns with the table's next change, which may be never.
+``ALTER TABLE`` changes rows that the stream never mentions: a new column with a default appears in all of them, and a
+new type spells values differently. The stream describes the new columns with the table's next change, which may never
+come.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ log = structlog.get_logger("cdc.bridge")
 
 
 class ShapeWatch:
-    """Remembers which columns it has looked at, so that only a table that was altered costs more than a comparison."""
+    """Remembers which columns it has seen, so that only a table that was altered costs more than a comparison."""
 
     def __init__(self) -> None:
         self._seen: dict[int, str] = {}
@@ -35,16 +36,16 @@ class ShapeWatch:
         registry: CapturedTables,
         tables: Collection[TableInfo],
     ) -> dict[str, str]:
-        """Warn of those that were altered since the last look, or since the topic was written.
-
-        Returns:
-            Tables whose topics must begin anew, and why: the stream need not tell of that.
+        """Warn of tables that were altered since the last look, or since their topics were written.
 
         Args:
-            connection: not the session's.
-            publication: whose column lists apply.
-            registry: of the session.
-            tables: captured, as the catalog has them now.
+            connection: a connection other than the session's.
+            publication: the publication whose column lists apply.
+            registry: the session's tables.
+            tables: the captured tables, as the catalog has them now.
+
+        Returns:
+            Tables whose topics must begin anew, and why; the stream may never say so.
         """
         replaced: dict[str, str] = {}
         signatures = column_signatures(connection, [each.oid for each in tables])
@@ -59,7 +60,7 @@ class ShapeWatch:
                 replaced[table.qualified_name] = why
             elif change := shape_change(last, now):
                 log.warning(
-                    "table changed its shape: rows that do not change keep the old one in topic and replica",
+                    "table was altered: rows that do not change keep their old shape in topic and replica",
                     table=table.qualified_name,
                     change=change,
                     remedy=f"cdc backfill {shlex.quote(table.qualified_name)}",

@@ -1,4 +1,4 @@
-"""What the bridge's loop stands between, as it sees it: the source, Kafka, and the backfill beside the stream."""
+"""What the bridge's loop works with, as the loop sees it: the source, Kafka, and the backfill beside the stream."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from cdc.contract.snapshot import Snapshot
 
 
 class FoundRelation(NamedTuple):
-    """A relation looked up.
+    """What a look-up of a relation found.
 
     Attributes:
-        table: None when it is not ours to publish.
+        table: the encoder of its rows; None when it is out of scope.
         begins_anew: its topic has to be emptied first.
-        demand: the backfill that it needs.
+        demand: the backfill that it needs, if any.
     """
 
     table: TableEncoder | None
@@ -33,22 +33,22 @@ class FoundRelation(NamedTuple):
 
 
 class SourcePort(Protocol):
-    """What the loop asks of the source."""
+    """What the loop asks the source for."""
 
     def snapshot(self) -> Snapshot:
-        """What it sees now."""
+        """Returns what the source shows now."""
 
     def look_up(self, need: Definition) -> FoundRelation | None:
-        """How a relation is encoded; None when that cannot be told yet."""
+        """Returns how a relation is encoded; None when that cannot be told yet."""
 
     def meet(self, relation: Relation) -> Sequence[Demand]:
-        """A relation was described; what must be published again for it."""
+        """Take note of a relation that was described. Returns what must be published again because of it."""
 
     def begins_anew(self, table: TableEncoder) -> Demand | None:
-        """The backfill that a table needs whose topic must be emptied first; None when it need not."""
+        """Returns the backfill of a table whose topic must be emptied first; None when it need not be."""
 
     def read(self, need: Rows, timeout_s: float) -> Reading | None:
-        """Rows as they are now; None when there is no answer yet."""
+        """Returns rows as they are now; None when there is no answer yet."""
 
 
 class KafkaPort(Protocol):
@@ -56,27 +56,27 @@ class KafkaPort(Protocol):
 
     @property
     def coverage(self) -> Coverage:
-        """How what was sent stands to the stored progress."""
+        """How the stored progress relates to what was sent."""
 
     @property
     def rule(self) -> CoverageRule:
-        """What is to be done as it stands."""
+        """What the bridge does in the present case."""
 
     @property
     def is_busy(self) -> bool:
         """Whether a portion of a backfill should wait, so that the next commit need not."""
 
     def look(self) -> None:
-        """See whether the topics are what they were, and let go of what they have; in every pass, and never waits."""
+        """Check the topics, and release the records that Kafka has acknowledged. Never waits; call it in every pass."""
 
     def send(self, records: Sequence[Ready]) -> bool:
-        """Send rows; whether they went at once, False when they are in the Kafka transaction."""
+        """Send rows. Returns whether they went out at once; False when they are in the Kafka transaction."""
 
     def describe(self, table: TableEncoder) -> None:
-        """Add a table's definition, unless its topic was last written with it."""
+        """Add a table's definition, unless its topic was last written with the same one."""
 
     def ask_again(self, table: str, keys: Sequence[bytes]) -> None:
-        """Add the request to publish these keys once more, as the table has them by then."""
+        """Add a request to publish these keys again, as the table has them by then."""
 
     def empty(
         self, need: Empty, *, commit: Callable[[], None], sign_of_life: Callable[[], None], stop: threading.Event
@@ -84,20 +84,20 @@ class KafkaPort(Protocol):
         """Add tombstones for every live key of a topic; False when stopped before the last one."""
 
     def commit(self, progress: Progress) -> None:
-        """Commit, with this progress."""
+        """Commit the Kafka transaction with this progress."""
 
     def cover(self, progress: Progress) -> None:
-        """Have this progress follow the rows that were sent at once, where the rule says so."""
+        """Let this progress follow the rows that were sent at once, if the rule says so."""
 
     def covered(self) -> tuple[Progress, float] | None:
-        """The progress that has followed, told once, and how many seconds its commit took."""
+        """Returns a progress that has arrived, once, and how many seconds its commit took."""
 
     def end(self, progress: Progress) -> None:
-        """Say that nothing is beyond this progress, if readers were told that something may be."""
+        """Tell readers that nothing is beyond this progress, if they were told that something may be."""
 
 
 class BackfillPort(Protocol):
-    """What goes on beside the stream: the backfill."""
+    """What goes on beside the stream: backfills and repairs."""
 
     @property
     def is_active(self) -> bool:
@@ -105,23 +105,23 @@ class BackfillPort(Protocol):
 
     @property
     def wants_flush(self) -> bool:
-        """Whether something waits to be written although no row was published."""
+        """Whether a record waits to be written although no row was published."""
 
     def demand(self, demand: Demand) -> None:
-        """Take up what the bridge itself asks for; on record with the next Kafka commit, whatever that holds."""
+        """Take up a demand of the bridge itself. It is recorded with the next Kafka commit, whatever that holds."""
 
     def attend(self) -> None:
         """Take up new work."""
 
     def step(self, commit: Callable[[], None]) -> int:
-        """Publish a portion; bytes produced. May ``commit`` the Kafka transaction before it."""
+        """Publish a portion. Returns the bytes produced. It may ``commit`` the Kafka transaction before that."""
 
     def flush(self, lsn: LSN) -> None:
-        """Write down how far it is, into the Kafka transaction that is about to be committed."""
+        """Record how far backfills are, in the Kafka transaction that is about to be committed."""
 
 
 class LoopSides(NamedTuple):
-    """All of it, and the stream: frames in, confirmations out."""
+    """All that the loop works with. The stream gives frames, and takes confirmations."""
 
     stream: WalStream
     source: SourcePort

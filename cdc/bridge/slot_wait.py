@@ -1,4 +1,4 @@
-"""Going for the slot: one of several bridges gets it, and the others stand by without fencing that one."""
+"""Takes the slot. One of several bridges gets it; the others stand by, and do not fence that one."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from cdc.bridge.source.slot_lock import Holder, lock_holder
 from cdc.contract.slot_state import SlotState
 
 _POLL_S: Final = 0.2
-"""What waiting adds at most to the time in which nothing is published. A look costs the source 0.04 ms of CPU."""
+"""The most that waiting adds to the time in which nothing is published. A look costs the source 0.04 ms of CPU."""
 
 log = structlog.get_logger("cdc.bridge")
 
 
 def waiting_application(name: str) -> str:
-    """What ``pg_stat_activity`` shows of a bridge that stands by; ``name`` is the configuration's."""
+    """Returns what ``pg_stat_activity`` shows of a bridge that stands by; ``name`` is the configuration's."""
     return f"cdc {name} waiting"
 
 
@@ -37,24 +37,24 @@ def take_slot(
     is_first_start: Callable[[], bool],
     waiting: Callable[[int | None], None],
 ) -> tuple[CopyBoth, Holder] | None:
-    """A walsender that holds the slot's lock, if nobody reads from the slot; else wait for the end of that.
+    """Returns a walsender that holds the slot's lock, if nobody reads from the slot; else waits until that ends.
 
-    A missing slot is made, with the lock: of two bridges that start together, one makes it.
+    With the lock, a missing slot is made: of two bridges that start together, one makes it.
 
     Args:
         sql: a connection to the source.
-        name: of the slot.
+        name: the slot's name.
         stop: ends the waiting.
-        application_name: the connection's while it waits, so that others see it.
-        open_session: a walsender. None is opened while somebody has the slot, for servers have few of them.
-        is_first_start: whether a missing slot is as it should be; if not, it is left missing. Called before it is made.
-        waiting: told the process id of the server's session that has the slot, and None when it is free.
+        application_name: the connection's name while it waits, for others to see.
+        open_session: opens a walsender. It is not called while somebody has the slot, because servers have few.
+        is_first_start: says whether a missing slot is to be made, and is called before that; if not, it stays missing.
+        waiting: told which server process has the slot; None when it is free.
 
     Returns:
-        None when it had to wait, or was told to stop: what the caller knows of the source may be hours old.
+        None when it had to wait, or was told to stop: what the caller knows about the source may be hours old.
 
     Raises:
-        SourceRefused: the slot is another database's, or cannot be made.
+        SourceRefused: the slot belongs to another database, or cannot be made.
         SourceUnavailable: the server went away.
     """
     told: int | None = None
@@ -65,7 +65,7 @@ def take_slot(
                 return None
             if (taken := _take(sql, name, open_session, is_first_start)) is not None:
                 return taken
-            continue  # another bridge was faster: the next look finds it
+            continue  # another bridge was faster; the next look finds it
         if pid != told:
             if told is None:
                 with source_errors("naming the connection"):
@@ -78,7 +78,7 @@ def take_slot(
 
 
 def _in_use_by(sql: psycopg.Connection[Any], name: str) -> int | None:
-    """The session that reads from the slot, or is about to."""
+    """Returns the process of the session that reads from the slot, or is about to; None when there is none."""
     state = _inspect(sql, name)
     if state is not None and state.active_pid is not None:
         return state.active_pid
@@ -89,14 +89,14 @@ def _in_use_by(sql: psycopg.Connection[Any], name: str) -> int | None:
 def _take(
     sql: psycopg.Connection[Any], name: str, open_session: Callable[[], CopyBoth], is_first_start: Callable[[], bool]
 ) -> tuple[CopyBoth, Holder] | None:
-    """With the lock, only what is no bridge of ours can take the slot. Without it, the session ends."""
+    """Take the lock and look again. With the lock, only something other than a bridge can have taken the slot."""
     refuse_low_wal_level(sql, name)
     session = open_session()
     try:
         holder = session.hold(name)
         if holder is not None and _inspect(sql, name) is None and is_first_start():
             create_slot(sql, name)
-            session.hold(name)  # still: it may have waited for open transactions
+            session.hold(name)  # making the slot may have waited for open transactions: restart the lock's idle time
         if holder is not None and ((state := _inspect(sql, name)) is None or not state.active):
             return session, holder
     except BaseException:

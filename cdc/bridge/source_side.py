@@ -1,4 +1,4 @@
-"""The loop's questions to the source: how relations are encoded, which commits are visible, rows as they are now."""
+"""Asks the source for the loop: how relations are encoded, which commits are visible, and what rows are now."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ log = structlog.get_logger("cdc.bridge")
 
 
 class SourceSide:
-    """Of one session.
+    """The source, as the loop sees it in one session.
 
     Args:
-        sql: its ``lock_timeout`` bounds how long a look-up may take.
-        registry: looks tables up, by the same connection.
+        sql: a connection whose ``lock_timeout`` bounds how long a look-up may take.
+        registry: looks tables up, on the same connection.
         rereader: reads rows again.
     """
 
@@ -38,11 +38,11 @@ class SourceSide:
         self._rereader = rereader
 
     def snapshot(self) -> Snapshot:
-        """What it sees now."""
+        """Returns what the source shows now."""
         return current_snapshot(self._sql)
 
     def look_up(self, need: Definition) -> FoundRelation | None:
-        """How a relation is encoded; None while its transaction is not visible, or somebody locks the table."""
+        """Returns how a relation is encoded; None while its transaction is not visible, or somebody locks the table."""
         if not self.snapshot().sees(need.xid):
             return None
         try:
@@ -55,16 +55,16 @@ class SourceSide:
         return FoundRelation(table, beginning is not None, self._registry.demand(table, beginning))
 
     def meet(self, relation: Relation) -> Sequence[Demand]:
-        """A relation was described; what must be published again for it."""
+        """Take note of a relation that was described. Returns what must be published again because of it."""
         return self._registry.meet(relation)
 
     def begins_anew(self, table: TableEncoder) -> Demand | None:
-        """The backfill that a table needs whose topic must be emptied first; None when it need not."""
+        """Returns the backfill of a table whose topic must be emptied first; None when it need not be."""
         beginning = self._new_beginning(table)
         return None if beginning is None else self._registry.demand(table, beginning)
 
     def read(self, need: Rows, timeout_s: float) -> Reading | None:
-        """Rows as they are now; None when there is no answer yet."""
+        """Returns rows as they are now; None when there is no answer yet."""
         return self._rereader.read(need, self._registry.successions.last(need.table.topic), timeout_s)
 
     def _new_beginning(self, table: TableEncoder) -> NewBeginning | None:

@@ -1,4 +1,4 @@
-"""Topics that are deleted, made anew or cut short while the bridge runs: asked for beside the main loop."""
+"""Watches for topics that are deleted, made anew or cut short while the bridge runs, beside the main loop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cdc.kafka.brokers import BrokerAdmin
 from cdc.kafka.replay.topic_state import look_at
 
 _INTERVAL_S: Final = 10.0
-"""A topic that is deleted is deleted for good; seconds are early enough to say so, and cost a broker nothing."""
+"""A deleted topic cannot be brought back, so ten seconds are early enough to say so, and cost a broker nothing."""
 
 Produce = Callable[[str, bytes, bytes | None, bytes], None]
 
@@ -27,22 +27,22 @@ log = structlog.get_logger("cdc.bridge")
 
 
 class Captured(Protocol):
-    """The tables that are captured."""
+    """The captured tables, as far as this module needs them."""
 
     @property
     def topics(self) -> Mapping[str, Sequence[str]]:
-        """Topics that must not lose a record, and the tables that are not whole without them."""
+        """Topics that must not lose a record, and the tables that are incomplete without them."""
 
 
 class TopicWatch:
-    """Looks at the topics every ten seconds, and writes down how they are, for the next start to compare with.
+    """Looks at the topics every ten seconds, and records what it sees, which the next start compares with.
 
     Args:
         config: the whole configuration.
         admin: asks the brokers.
-        captured: whose topics are looked at; they may become more.
+        captured: the tables whose topics are watched; there may be more of them later.
         recorded: the topics as they are on record.
-        produce: takes what is written down; called by ``look``.
+        produce: writes a record into the Kafka transaction; called by ``look``.
         interval_s: seconds between two looks.
     """
 
@@ -67,11 +67,11 @@ class TopicWatch:
         self._due = time.monotonic() + interval_s
 
     def look(self) -> None:
-        """Ask if it is time, and judge the answer if it is there; never waits. Call it often.
+        """Ask the brokers if it is time, and judge their answer if it is there. Never waits; call it often.
 
         Raises:
             GapError: a topic lost records.
-            TopicUnavailable: it did, and the next attempt closes the gap.
+            TopicUnavailable: a topic lost records, and the next attempt closes the gap.
         """
         if self._answer is not None:
             if self._answer.done():
@@ -82,14 +82,14 @@ class TopicWatch:
             self._answer = self._thread.submit(look_at, self._admin, list(self._captured.topics))
 
     def record(self, seen: Mapping[str, KnownTopic]) -> None:
-        """Put on record what differs, in the open Kafka transaction."""
+        """Record topics that differ from what is on record, in the open Kafka transaction."""
         for topic, state in seen.items():
             if self._recorded.get(topic) != state:
                 self._recorded[topic] = state
                 self._produce(self._progress_topic, known_topic_key(topic), known_topic_value(state), b"")
 
     def close(self) -> None:
-        """Let the thread end."""
+        """End the thread."""
         self._thread.shutdown()
 
     def _judge(self, answer: Future[dict[str, KnownTopic]]) -> None:
@@ -101,7 +101,7 @@ class TopicWatch:
         for gap in topic_gaps(self._recorded, now, self._captured.topics):
             if self._heals and isinstance(gap, TableGap):
                 raise TopicUnavailable(
-                    f"{gap.message}; starting again, to publish it anew",
+                    f"{gap.message}; starting again to publish it anew",
                     remedy="wait: the tables are published again by themselves; `cdc status` says how far",
                 ) from gap
             raise gap

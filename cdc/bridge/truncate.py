@@ -1,7 +1,7 @@
-"""A tombstone for every live key of a topic: for TRUNCATE, or before a table begins anew. Its commits are bounded.
+"""Writes a tombstone for every live key of a topic: for TRUNCATE, or before a table begins anew.
 
-The topic itself is asked which keys live, and for a large one that takes minutes. Meanwhile the server wants signs of
-life, and Kafka aborts a transaction that stays open for a minute.
+The topic itself tells which keys live, which takes minutes if it is large. Meanwhile the server wants signs of life,
+and Kafka aborts a transaction that stays open for a minute. So this commits several times.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MAX_AGE_S = 5.0
 
 
 class _Stopped(Exception):
-    """Given up."""
+    """Ends the loop over the keys, because the bridge stops."""
 
 
 def publish_tombstones(
@@ -35,16 +35,16 @@ def publish_tombstones(
     """Delete every key that the topic holds a row for.
 
     Args:
-        admin: asks, and has the settings of whoever reads.
-        topic: a state topic; nothing uncommitted of it may be in the open Kafka transaction.
-        header: of every tombstone.
-        publisher: takes them.
-        commit: commits the Kafka transaction, with progress that does not cover what the tombstones are for.
+        admin: asks the brokers, and has the settings for readers.
+        topic: a state topic; the open Kafka transaction must hold nothing uncommitted of it.
+        header: the header of every tombstone.
+        publisher: takes the tombstones.
+        commit: commits the Kafka transaction with a progress that does not cover what the tombstones are for.
         sign_of_life: called several times a second.
-        is_stopped: asked as often; it is given up then, and has to be done again from its beginning.
+        is_stopped: asked as often. When it says so, the work is given up, and must be done again from its beginning.
 
     Returns:
-        How many tombstones were written, the last ones not committed yet; None when it was given up.
+        How many tombstones were written, the last ones not committed yet; None when stopped before the end.
     """
     count = 0
     committed_at = time.monotonic()

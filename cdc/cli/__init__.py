@@ -1,1 +1,1 @@
-"""The command line, and nothing else: a module for each command about a deployment."""
+"""The command line, with one module for each command."""

@@ -1,4 +1,4 @@
-"""``cdc audit``: who changed what and when in a table, out of its history topic, as Parquet and a summary."""
+"""``cdc audit``: writes who changed what in a table, and when, from its history topic to Parquet and a summary."""
 
 from __future__ import annotations
 
@@ -17,12 +17,10 @@ from cdc.ops.jobs.launch import run_job
 
 def audit(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="schema.table, with a history (topics.history).")],
-    to: Annotated[Path, typer.Option(help="New folder for the trail and its summary.", metavar="FOLDER")],
+    to: Annotated[Path, typer.Option(help="New folder for the audit trail and its summary.", metavar="FOLDER")],
     key: Annotated[
         list[str] | None,
-        typer.Option(
-            help="""Only this key, as in the topic: '{"id":42}'; several times for several.""", metavar="JSON"
-        ),
+        typer.Option(help="""Only this key, as in the topic: '{"id":42}'; may be repeated.""", metavar="JSON"),
     ] = None,
     since: Annotated[
         str | None, typer.Option(help="Commits from this time on, such as 2026-11-21T15:00:00Z.", metavar="TIME")
@@ -30,15 +28,15 @@ def audit(
     until: Annotated[str | None, typer.Option(help="Commits before this time.", metavar="TIME")] = None,
     top: Annotated[int, typer.Option(help="How many of the most changed keys to name.", min=1, max=1000)] = 10,
     config: ConfigOption = None,
-    master: Annotated[str, typer.Option(help="Spark master; local[*] uses this machine.", metavar="URL")] = "local[*]",
+    master: Annotated[str, typer.Option(help="Spark master; local[*] is this machine.", metavar="URL")] = "local[*]",
     conf: Annotated[
-        list[str] | None, typer.Option(help="A Spark setting; can be given several times.", metavar="NAME=VALUE")
+        list[str] | None, typer.Option(help="A Spark setting; may be repeated.", metavar="NAME=VALUE")
     ] = None,
     log_level: LogLevelOption = "warning",
 ) -> None:
     """Write the audit trail of a table: each change with its commit, its old and new row, and what differs.
 
-    Exit code 0 when it is written, 2 when it could not be.
+    Exit code 0 when the trail is written, 2 when it could not be.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""``cdc backfill``: publish tables again while the stream goes on; list, pause, resume or cancel what is under way."""
+"""``cdc backfill``: publishes tables again while the stream continues; lists, pauses, resumes or cancels backfills."""
 
 from __future__ import annotations
 
@@ -29,51 +29,53 @@ from cdc.kafka.replay.backfills import Published
 from cdc.kafka.replay.bounded import partitions_of
 
 _UNFINISHED: Final = 3
-"""Exit code: a backfill failed, was cancelled or replaced, so its topic may lack rows."""
+"""Exit code: a backfill failed, or was cancelled or replaced, so its topic may lack rows."""
 
 _INTERRUPTED: Final = 130
-"""Exit code after Ctrl-C, as shells have it."""
+"""Exit code after Ctrl-C, the one that shells use."""
 
 Where = Annotated[
     str | None,
-    typer.Option(help="Publish only rows for which this SQL condition holds; name the tables.", metavar="SQL"),
+    typer.Option(help="Publish only rows that meet this SQL condition; requires TABLE.", metavar="SQL"),
 ]
 Parallel = Annotated[
     int | None,
-    typer.Option(help="Connections that read, if no bridge runs; a running one uses snapshot.parallel.", min=1, max=16),
+    typer.Option(
+        help="Reading connections, if no bridge is running; a running one uses snapshot.parallel.", min=1, max=16
+    ),
 ]
 
 
 def backfill(
     tables: Annotated[
-        list[str] | None, typer.Argument(metavar="TABLE", help="schema.table; all captured tables unless given.")
+        list[str] | None, typer.Argument(metavar="TABLE", help="schema.table; all captured tables by default.")
     ] = None,
     config: ConfigOption = None,
     where: Where = None,
     rate: Annotated[
-        int | None, typer.Option(help="Publish at most this many rows a second, for each table.", min=1)
+        int | None, typer.Option(help="Publish at most this many rows per second and table.", min=1)
     ] = None,
     sweep: Annotated[
-        bool, typer.Option("--sweep", help="Afterwards delete keys from the topic that the table does not have.")
+        bool, typer.Option("--sweep", help="Then delete keys from the topic that the table does not have.")
     ] = False,
     parallel: Parallel = None,
     list_: Annotated[bool, typer.Option("--list", help="Show the newest backfill of each table.")] = False,
     pause: Annotated[
-        bool, typer.Option("--pause", help="Stop reading until --resume; what was read stays done.")
+        bool, typer.Option("--pause", help="Stop reading until --resume, which continues at the same place.")
     ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue what is paused.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a paused backfill.")] = False,
     cancel: Annotated[
-        bool, typer.Option("--cancel", help="End what is under way; the topic keeps what was published.")
+        bool, typer.Option("--cancel", help="End a running backfill; the topic keeps what was published.")
     ] = False,
-    no_follow: Annotated[bool, typer.Option("--no-follow", help="Ask the running bridge and do not wait.")] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Begin anew, even if that ends a backfill that is under way.")
+    no_follow: Annotated[
+        bool, typer.Option("--no-follow", help="Ask the running bridge, but do not wait for it.")
     ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Start again, even if that ends a running backfill.")] = False,
     log_level: LogLevelOption = "warning",
 ) -> None:
-    """Publish tables again while the stream goes on: ask the running bridge, or run one until it is done.
+    """Publish tables again while the stream continues: ask the running bridge, or run one until it is done.
 
-    If a backfill is under way, the command without options follows it. Ctrl-C ends the display, not the backfill.
+    If a backfill is already running, the command without options follows it. Ctrl-C ends the display, not the backfill.
 
     Exit code 0 when all is published, 3 when a table failed or was cancelled, 4 when a server does not answer.
 
@@ -108,19 +110,19 @@ def backfill(
 
 def _check_options(wanted: list[str], where: str | None, sweep: bool, commands: int, misplaced: object) -> None:
     if commands > 1:
-        raise ConfigError("only one of --list, --pause, --resume and --cancel", remedy="cdc backfill --help")
+        raise ConfigError("give only one of --list, --pause, --resume and --cancel", remedy="cdc backfill --help")
     if misplaced:
         raise ConfigError(
-            "--where, --rate, --sweep and --parallel belong to a new backfill",
+            "--where, --rate, --sweep and --parallel are for a new backfill only",
             remedy="leave them out, or leave out --list, --pause, --resume and --cancel",
         )
     if where is not None and sweep:
         raise ConfigError(
-            "--sweep with --where: it would take the rows that the condition leaves out for deleted ones",
+            "--sweep with --where: the sweep would delete the rows that the condition leaves out",
             remedy="leave one of them out",
         )
     if where is not None and not wanted:
-        raise ConfigError("--where without a table", remedy='cdc backfill public.orders --where "…"')
+        raise ConfigError("--where needs a table", remedy='cdc backfill public.orders --where "…"')
 
 
 def _list(config: Config, wanted: list[str], console: Console) -> None:
@@ -135,7 +137,7 @@ def _list(config: Config, wanted: list[str], console: Console) -> None:
 
 
 def _change(config: Config, command: BackfillCommand, wanted: list[str], *, no_follow: bool, console: Console) -> None:
-    """Pause, resume or cancel, and see it done."""
+    """Pause, resume or cancel backfills, and wait until the bridge has done it."""
     meant = asking.backfills_to_change(asking.known_backfills(config), command, wanted)
     request = asking.new_change(command, list(meant))
     starts = asking.ask(config, request)
@@ -164,7 +166,7 @@ def _start(
     if open_now and not yes:
         if options != BackfillOptions() or (wanted and len(open_now) < len(wanted)):
             raise asking.refuse_to_begin_anew(open_now)
-        console.print(f"under way already: {', '.join(open_now)}", soft_wrap=True, markup=False)
+        console.print(f"already running: {', '.join(open_now)}", soft_wrap=True, markup=False)
         if no_follow:
             return
         following, starts, request = _attached(config, open_now, known)
@@ -184,7 +186,7 @@ def _start(
 def _attached(
     config: Config, open_now: Mapping[str, BackfillProgress], known: Published
 ) -> tuple[Following, Mapping[Partition, int], None]:
-    """To what is under way; its next record lies behind the newest that we know."""
+    """Follow backfills that are already running, from their newest known record on."""
     following = Following(None, {table: each.request for table, each in open_now.items()})
     for each in open_now.values():
         following.take(each)
@@ -201,7 +203,7 @@ def _follow(
     parallel: int | None,
     console: Console,
 ) -> None:
-    """Until it is over; Ctrl-C and errors leave the backfill to the bridge that took it."""
+    """Follow backfills to their end. After Ctrl-C or an error, the bridge that took the request continues."""
     bridge = OwnBridge(config, parallel)
     try:
         with display(console) as show, bridge:
@@ -211,24 +213,24 @@ def _follow(
         raise typer.Exit(_INTERRUPTED) from None
     except CdcError:
         if request is not None and not following.is_taken:
-            # Or the next bridge would do, any time later, what was given up here
+            # No bridge has taken the request. If it stayed, some later bridge would run what was given up here.
             with contextlib.suppress(CdcError):
                 withdraw_request(config.kafka.client_options(), progress_topic(config.name), request.request)
         raise
 
 
 def _farewell(following: Following, *, is_ours: bool) -> str:
-    goes_on = "goes on when a bridge runs again: cdc run" if is_ours else "goes on"
+    goes_on = "continues when a bridge runs again: cdc run" if is_ours else "continues"
     command = f"cdc backfill --cancel {shlex.join(following.tables)}"
     return pasteable(f"no longer followed; the backfill {goes_on}. To end it: {command}")
 
 
 def _end(following: Following, console: Console) -> None:
-    """What a terminal did not keep, and the exit code."""
+    """Print the results that a terminal's live display did not keep, and set the exit code."""
     if console.is_terminal:
         for progress in following.progress.values():
             console.print(ending_line(progress), soft_wrap=True, markup=False)
     for table in sorted(following.replaced):
-        console.print(f"{table}: another request took the place of this one", soft_wrap=True, markup=False)
+        console.print(f"{table}: another request replaced this one", soft_wrap=True, markup=False)
     if following.replaced or any(each.state != "done" for each in following.progress.values()):
         raise typer.Exit(_UNFINISHED)

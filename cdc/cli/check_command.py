@@ -1,4 +1,4 @@
-"""``cdc check``: everything that would keep bridge or sink from working, each with the command that mends it."""
+"""``cdc check``: finds everything that would keep bridge or sink from working, and the command that fixes it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cdc.ops.setup.steps import rights
 from cdc.ops.status.checkup import as_document, check_all
 
 _FAILED: Final = 3
-"""Exit code: the operator must change something (as ``SourceRefused`` and its like)."""
+"""Exit code: the operator must change something. The ``…Refused`` errors have the same code."""
 
 _COLOURS: Final[Mapping[str, str]] = {"OK": "green", "WARN": "yellow", "FAIL": "bold red"}
 
@@ -55,14 +55,14 @@ def check(
         typer.echo("\n".join(as_lines(parts)))
     if commands and not as_json:
         typer.echo(
-            "\n".join(["", "# All missing rights at once; without `| psql …` it only prints the SQL:", *commands])
+            "\n".join(["", "# Grant all missing rights; to review the SQL first, leave out `| psql …`:", *commands])
         )
     if any(finding.level == "FAIL" for findings in parts.values() for finding in findings):
         raise typer.Exit(_FAILED)
 
 
 def as_lines(parts: Mapping[str, Sequence[Finding]]) -> list[str]:
-    """Plain text: one line a finding, its remedy indented below, a summary at the end."""
+    """Returns plain text: one line per finding, with its remedy indented below, and a summary at the end."""
     lines = []
     for part, findings in parts.items():
         for each in findings:
@@ -73,7 +73,7 @@ def as_lines(parts: Mapping[str, Sequence[Finding]]) -> list[str]:
 
 
 def as_table(parts: Mapping[str, Sequence[Finding]]) -> Table:
-    """The findings for a terminal. Remedies are left to ``as_remedies``: a command in a cell cannot be copied."""
+    """Returns the findings for a terminal, without remedies: a command that is wrapped in a cell cannot be copied."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("")
     table.add_column("Part")
@@ -87,7 +87,7 @@ def as_table(parts: Mapping[str, Sequence[Finding]]) -> Table:
 
 
 def as_remedies(parts: Mapping[str, Sequence[Finding]]) -> Text:
-    """What mends each FAIL and WARN, a command a line, then the summary."""
+    """Returns the remedy of each FAIL and WARN, each on a line of its own, then the summary."""
     text = Text()
     for part, findings in parts.items():
         for each in findings:

@@ -1,8 +1,8 @@
-"""The command line: its options that belong to no command, and its errors. The commands are in ``commands.py``.
+"""The entry point of the command line: the general options, and the exit codes. The commands are in ``commands.py``.
 
-Exit codes: 0 done; 1 our own bug; 2 the configuration is wrong; 3 the operator must change something in PostgreSQL or
-Kafka; 4 a server could not be reached; 5 another process took over; 130 Ctrl-C. The Spark commands have answers of
-their own (``jobs.answers``).
+Exit codes: 0 done; 1 an internal error; 2 the configuration is wrong; 3 the operator must change something in
+PostgreSQL or Kafka; 4 a server could not be reached; 5 another process took over; 130 Ctrl-C. The Spark commands have
+exit codes of their own (``ops/jobs/answers.py``).
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ def options(
         bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
     ] = False,
 ) -> None:
-    """Options that stand before a command."""
+    """Options that are written before a command."""
 
 
 def _listed() -> None:
-    """Stands in the list for a command that is not imported; ``Commands`` never calls it."""
+    """Stands in the list for a command that is not imported yet; ``Commands`` never calls it."""
 
 
 for _name, _command in COMMANDS.items():
@@ -54,7 +54,7 @@ for _name, _command in COMMANDS.items():
 
 
 def main() -> None:
-    """Runs the command and turns errors into their exit codes."""
+    """Run the command, and turn errors into exit codes."""
     output.escape_what_cannot_be_shown()
     if point := os.environ.get("CDC_CRASHPOINT"):
         crashpoints.arm(point)
@@ -63,7 +63,7 @@ def main() -> None:
     try:
         app()
     except CdcError as error:
-        from cdc.base.daemon.logs import hidden  # loaded by now: only a command raises these errors
+        from cdc.base.daemon.logs import hidden  # costs nothing here: the command that raised has imported it
         from cdc.base.printed_commands import pasteable
 
         sys.stderr.write(hidden(f"error: {pasteable(str(error))}\n"))

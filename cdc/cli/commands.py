@@ -1,6 +1,6 @@
-"""The commands: where each one is, and what ``cdc --help`` says of it. A command is imported when it is used.
+"""Lists the commands: where each one is, and what ``cdc --help`` says about it. A command is imported when it is used.
 
-So ``cdc --help`` loads no client library, and each command only the libraries that it needs.
+So ``cdc --help`` loads no client library, and each command loads only the libraries that it needs.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class Command(NamedTuple):
     """A command that is not imported yet.
 
     Attributes:
-        group: the heading in ``cdc --help`` that it stands under.
-        module: in this folder.
-        function: its name there; of a group of commands, the name of its ``Typer``.
-        summary: the first line of the function's docstring or of the group's help.
-        answers: its exit code 1 is an answer, so a crash must have another.
+        group: its heading in ``cdc --help``.
+        module: its module in this folder.
+        function: its function there, or the ``Typer`` of a group of commands.
+        summary: the first line of the function's docstring, or of the group's help.
+        answers: whether its exit code 1 is an answer, so that a crash must have another code.
     """
 
     group: str
@@ -105,20 +105,20 @@ COMMANDS: Final[Mapping[str, Command]] = {
         REPAIR,
         "backfill_command",
         "backfill",
-        "Publish tables again while the stream goes on: ask the running bridge, or run one until it is done.",
+        "Publish tables again while the stream continues: ask the running bridge, or run one until it is done.",
     ),
     "reconcile": Command(
         REPAIR,
         "reconcile_command",
         "reconcile",
-        "Compare source, topics and replica row by row with Spark, while all of them go on.",
+        "Compare source, topics and replica row by row with Spark, while all of them keep running.",
         answers=True,
     ),
     "get": Command(
         LOOK,
         "lookup_commands",
         "get",
-        "Show the row of a key as its topic has it now: columns, partition, offset, LSN, and when it was committed.",
+        "Show the row of a key as its topic has it now: columns, partition, offset, LSN and commit time.",
         answers=True,
     ),
     "watch": Command(
@@ -158,7 +158,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
         LOOK,
         "topics_command",
         "topics_app",
-        "Look at compacted topics, yours or other programs': why they are not compacted, what that costs.",
+        "Look at compacted topics of any program: why they are not compacted, and what that costs.",
     ),
     "connect-schema": Command(
         LOOK,
@@ -170,30 +170,30 @@ COMMANDS: Final[Mapping[str, Command]] = {
         LEARN,
         "demo_command",
         "demo",
-        "Run everything once on real servers, and prove that nothing is lost, doubled or reordered.",
+        "Run everything once on real servers, and prove that nothing is lost, duplicated or reordered.",
     ),
     "learn": Command(
         LEARN,
         "learn_command",
         "learn",
-        "Run lessons about compacted topics: real records, segments and offsets, on a broker that is started for them.",
+        "Run lessons about compacted topics, with real records, segments and offsets, on a broker started for them.",
     ),
     "stack": Command(
         LEARN,
         "stack_command",
         "stack_app",
-        "A PostgreSQL, a Kafka and a Redis to try things on: yours by URL, in Docker, or embedded.",
+        "Start a PostgreSQL, a Kafka and a Redis to try things on: yours by URL, in Docker, or embedded.",
     ),
 }
-"""By name, in the order of ``cdc --help``."""
+"""The commands by name, in the order of ``cdc --help``."""
 
 
 class Commands(TyperGroup):
-    """The group of all commands. It lists them by their summaries and imports the one that is called."""
+    """The group of all commands. It lists them by their summaries, and imports the one that is called."""
 
-    # The types are click's, which some versions of typer bring along under a private name.
+    # Any, because the real types are click's, and some versions of typer contain click under a private name.
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
-        """The command that the arguments name, imported."""
+        """Import the command that the arguments name."""
         name, _, rest = super().resolve_command(ctx, args)
         command = None if name is None else load(name)
         interrupts.raise_from_now_on()
@@ -202,7 +202,7 @@ class Commands(TyperGroup):
 
 def load(name: str) -> Any:
     """Import a command, or a group of commands, as typer's command object."""
-    # Whoever imports a command may read secrets next.
+    # A command may read secrets next, so tracebacks and log lines must hide them from here on.
     from cdc.base.daemon.logs import guard_tracebacks, keep_broker_lines_to_the_log
 
     guard_tracebacks()
@@ -211,7 +211,7 @@ def load(name: str) -> Any:
     if where.answers:
         from cdc.ops.jobs.answers import answering, answers
 
-        with answers():  # an installation that lacks something is no answer either
+        with answers():  # if the import fails, the exit code must not be 1, which would be an answer
             found = answering(_imported(where))
     else:
         found = _imported(where)

@@ -1,4 +1,4 @@
-"""``cdc config``: what the configuration amounts to, and what may be written in it."""
+"""``cdc config``: shows the effective configuration, and what may be written in the file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ config_app = typer.Typer(help="Show the effective configuration, or the schema o
 
 @config_app.command("show")
 def show(config: ConfigOption = None) -> None:
-    """Print the effective configuration as YAML: file, environment and defaults together, secrets masked.
+    """Print the effective configuration as YAML: file, environment and defaults together, with secrets masked.
 
     Examples:
 
@@ -37,7 +37,7 @@ def show(config: ConfigOption = None) -> None:
 
 @config_app.command("schema")
 def schema() -> None:
-    """Print the JSON Schema of the file: every key with its meaning, default and bounds. Editors can use it.
+    """Print the JSON Schema of the file: every key with its meaning, default and limits. Editors can use it.
 
     Examples:
 
@@ -48,7 +48,7 @@ def schema() -> None:
 
 
 def effective(config: Config) -> dict[str, Any]:
-    """The configuration as plain values for printing, secrets masked; a password read from a file shows the file."""
+    """Returns the configuration as plain values, with secrets masked; a password from a file is shown as that file."""
     return _plain(config)
 
 

@@ -1,4 +1,4 @@
-"""``cdc connect-schema``: a connector that copies one topic with Kafka Connect, and what its converter cannot carry."""
+"""``cdc connect-schema``: prints a Kafka Connect connector that copies one topic, and warns of damaged values."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def connect_schema(
 ) -> None:
     """Print a Kafka Connect sink connector (Debezium's JDBC sink) that copies one table, as JSON.
 
-    It needs Kafka Connect 4.2 or newer, whose JsonConverter takes a schema from the configuration. Replace what is in
-    capitals: address, user and password of the database that takes the rows. One connector copies one table, because it
-    has one schema; print it again when the table changes its shape.
+    It needs Kafka Connect 4.2 or newer, where JsonConverter takes a schema from the configuration. Replace the words in
+    capitals: host, database, user and password of the database that receives the rows. A connector has one schema, so
+    it copies one table. Print it again when the table's columns change.
 
-    Columns that this converter would damage are named on standard error.
+    Standard error names the columns whose values this converter would damage.
 
     Examples:
 
@@ -54,7 +54,7 @@ def connect_schema(
 
 
 def connector(schema: TableSchema) -> dict[str, Any]:
-    """The connector of a topic, as Kafka Connect's REST interface takes it."""
+    """Returns the connector of a topic, in the form of Kafka Connect's REST interface."""
     types = {column.name: column.sql_type for column in schema.columns}
     return {
         "name": schema.topic,
@@ -62,7 +62,7 @@ def connector(schema: TableSchema) -> dict[str, Any]:
             "connector.class": "io.debezium.connector.jdbc.JdbcSinkConnector",
             "topics": schema.topic,
             "tasks.max": "1",
-            # numeric, timestamps and all others arrive as text: the server reads them as the column's type
+            # Numeric, timestamps and others arrive as text; this lets the server read them as the column's type.
             "connection.url": "jdbc:postgresql://HOST:5432/DATABASE?stringtype=unspecified",
             "connection.username": "USER",
             "connection.password": "PASSWORD",
@@ -73,7 +73,7 @@ def connector(schema: TableSchema) -> dict[str, Any]:
             "primary.key.fields": ",".join(schema.key),
             "schema.evolution": "none",
             "quote.identifiers": "true",
-            # the order of a key's records holds within a batch, too
+            # Keeps the order of a key's records within a batch, too.
             "use.reduction.buffer": "true",
             "consumer.override.isolation.level": "read_committed",
             "consumer.override.auto.offset.reset": "earliest",
@@ -84,7 +84,7 @@ def connector(schema: TableSchema) -> dict[str, Any]:
 
 
 def damages(schema: TableSchema) -> list[tuple[str, str]]:
-    """Columns and what Kafka's JsonConverter makes of some of their values."""
+    """Returns columns, and how Kafka's JsonConverter damages some of their values."""
     found = []
     for column in schema.columns:
         kind = kind_of(column.sql_type)
@@ -95,7 +95,7 @@ def damages(schema: TableSchema) -> list[tuple[str, str]]:
             found.append((column.name, f"{column.sql_type}: NaN and the infinities arrive as 0.0"))
         if kind.is_array:
             text = (
-                "arrays of several dimensions arrive as NULLs or zeros, and those with lower bounds of their own empty"
+                "arrays of several dimensions arrive as NULLs or zeros, arrays with other lower bounds than 1 as empty"
             )
             found.append((column.name, f"{column.sql_type}: {text}"))
     return found

@@ -1,4 +1,4 @@
-"""``cdc dashboard``: one page over several deployments."""
+"""``cdc dashboard``: shows several deployments on one page."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ELSEWHERE: Final = "choose another with --port or --host; --port 0 picks a free
 def dashboard(
     targets: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[TARGET]...", help="Configuration files, and URLs of dashboards; -c unless given."),
+        typer.Argument(metavar="[TARGET]...", help="Configuration files and URLs of dashboards; -c by default."),
     ] = None,
     config: ConfigOption = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
@@ -38,15 +38,15 @@ def dashboard(
     tokens_file: Annotated[
         Path | None,
         typer.Option(
-            help="Bearer tokens of those who may look; needed on other addresses than loopback.", metavar="PATH"
+            help="Bearer tokens of people who may look; required unless --host is a loopback address.", metavar="PATH"
         ),
     ] = None,
     log_level: LogLevelOption = "info",
 ) -> None:
     """Show deployments in the browser, each as cdc status and cdc check see it, until SIGTERM or Ctrl-C.
 
-    A configuration file is asked of its servers from here. A URL is that of a daemon's port or of another dashboard; if
-    it wants a token, put it into the environment variable CDC_DASHBOARD_TOKEN.
+    For a configuration file, this process asks the servers itself. A URL names a daemon's port or another dashboard; if
+    it needs a token, put the token into the environment variable CDC_DASHBOARD_TOKEN.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""The dashboard of a daemon, handed to it by its command: a daemon does not know the rooms that the page asks."""
+"""Gives a daemon its dashboard. The command does this, because a daemon may not import what the page needs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from cdc.ops.status.processes import Role
 
 
 class FileAsItIs:
-    """The configuration as the file has it now, for ``cdc status`` reads it anew each time, and must say the same.
+    """Returns the configuration as it is in the file now, so that the page agrees with ``cdc status``.
 
     Args:
-        path: of the file.
-        loaded: what was read of it at the start.
+        path: the configuration file.
+        loaded: its content at the start.
     """
 
     def __init__(self, path: Path | None, loaded: Config) -> None:
@@ -28,7 +28,7 @@ class FileAsItIs:
         self._stamp = self._look()
 
     def __call__(self) -> Config:
-        """Read again when the file changed; a file that is wrong changes nothing."""
+        """Returns the configuration; reads the file again if it changed, and ignores it if it is invalid."""
         if (stamp := self._look()) != self._stamp:
             self._stamp = stamp
             try:
@@ -46,8 +46,8 @@ class FileAsItIs:
 
 
 def pages_of(role: Role, path: Path | None, loaded: Config) -> OpenPages:
-    """The pages of this daemon."""
-    # Imported here: a daemon without a port needs none of it.
+    """Returns a function that opens the pages of a daemon."""
+    # Imported here, because a daemon without a port needs none of it.
     from cdc.ops.dashboard.opening import daemon_pages
 
     return partial(daemon_pages, FileAsItIs(path, loaded), role)

@@ -1,4 +1,4 @@
-"""``cdc demo``: its options, its servers and its exit code."""
+"""``cdc demo``: the options, the servers and the exit code of the demo."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ _DOES_NOT_HOLD = 1
 
 def demo(
     rows: Annotated[
-        int, typer.Option(min=10_000, help="About how many rows the shop has before bridge and sink start.")
+        int, typer.Option(min=10_000, help="How many rows the shop has, roughly, before bridge and sink start.")
     ] = 250_000,
-    changes: Annotated[int, typer.Option(min=1_000, help="Row changes to make once these rows are loaded.")] = 20_000,
-    seed: Annotated[int, typer.Option(help="Seed of the traffic: the same one makes the same transactions.")] = 1,
+    changes: Annotated[
+        int, typer.Option(min=1_000, help="Number of row changes to make after these rows are loaded.")
+    ] = 20_000,
+    seed: Annotated[int, typer.Option(help="Seed of the traffic: the same seed makes the same transactions.")] = 1,
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave everything running after the proof, until Ctrl-C.")
     ] = False,
@@ -30,11 +32,11 @@ def demo(
         typer.Option(help="Where the servers come from; auto: CDC_PG_URL and CDC_KAFKA, else Docker, else embedded."),
     ] = "auto",
 ) -> None:
-    """Run everything once on real servers, and prove that nothing is lost, doubled or reordered.
+    """Run everything once on real servers, and prove that nothing is lost, duplicated or reordered.
 
-    It starts PostgreSQL and Kafka, fills a shop with rows, and starts bridge and sink. It shows the backfill of those
-    rows beside mixed traffic, and kills both daemons with SIGKILL. Then it compares source, topics and replica row by
-    row, and has Spark compare them again and write a report. Exit code 0 only if they are equal.
+    It starts PostgreSQL and Kafka, fills a shop with rows, and starts bridge and sink. It changes rows, even while they
+    are loading, and kills both daemons with SIGKILL. Then it compares source, topics and replica row by row. Spark
+    compares them again and writes a report. Exit code 0 only if all of them are equal.
 
     Examples:
 
@@ -57,7 +59,7 @@ def _run(
     rows: int, changes: int, seed: int, keep: bool, report: Path, backend: Literal["auto", "embedded", "docker"]
 ) -> bool:
     extras.require("embedded", "cdc demo")
-    # Imported here: the servers' libraries are optional.
+    # Imported here, because the servers' libraries are optional.
     from rich.console import Console
     from rich.markup import escape
 

@@ -1,4 +1,4 @@
-"""``cdc grants``: the rights that bridge and sink need and no more, as commands to paste. Changes nothing."""
+"""``cdc grants``: prints the rights that bridge and sink need, and no more, as commands to paste. Changes nothing."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from cdc.cli.options import ConfigOption, load_config
 from cdc.ops.setup.conninfo import over
 
 _CALLED: Final[Mapping[str, str]] = {"replica": "sink", "target": "sink", "bridge": "source", "view": "kafka"}
-"""What people call a part whose command has another name; none is near enough for the usual suggestion."""
+"""Other names that people use for a part. They are too different for click to suggest the right command."""
 
 
 class _Parts(TyperGroup):
-    """The parts that need rights; suggests the right one."""
+    """The commands for each part that needs rights; suggests one if the name is a common other name."""
 
-    # The types are click's, which some versions of typer bring along under a private name.
+    # Any, because the real types are click's, and some versions of typer contain click under a private name.
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
-        """The command that the arguments name."""
+        """Returns the command that the arguments name."""
         if meant := _CALLED.get(args[0]):
             ctx.fail(f"No such command {args[0]!r}. Did you mean {meant!r}? (cdc grants {meant})")
         return super().resolve_command(ctx, args)
@@ -49,7 +49,7 @@ AdminOption: TypeAlias = Annotated[
     typer.Option(
         "--admin",
         metavar="KEYWORDS",
-        help="Look at the tables as another user, while the bridge's own role does not exist yet: libpq keywords that "
+        help="Read the catalog as another user, if the bridge's own role does not exist yet: libpq keywords that "
         "replace those of source.dsn, such as user=postgres. The password comes from PGPASSWORD or ~/.pgpass.",
     ),
 ]
@@ -57,9 +57,9 @@ AdminOption: TypeAlias = Annotated[
 
 @grants_app.command("source")
 def source(config: ConfigOption = None, admin: AdminOption = "") -> None:
-    """Print the SQL for the bridge's role in the source database: role, grants, publication, for the tables in scope.
+    """Print the SQL for the bridge's role in the source database: role, grants and publication for the captured tables.
 
-    Run it as a superuser, or as the tables' owner when somebody else makes the role.
+    Run the SQL as a superuser, or as the tables' owner if somebody else creates the role.
 
     Examples:
 
@@ -88,14 +88,14 @@ def source(config: ConfigOption = None, admin: AdminOption = "") -> None:
 
 @grants_app.command("sink")
 def sink(config: ConfigOption = None, admin: AdminOption = "") -> None:
-    """Print the SQL for the sink's role in the replica database: role, grants and schemas; it makes its tables itself.
+    """Print the SQL for the sink's role in the replica database: role, grants and schemas. The sink creates its tables.
 
     Examples:
 
         cdc grants sink -c shop.yaml | psql 'host=replica dbname=shop user=postgres'
     """
     loaded = load_config(config)
-    # Here, because it brings SQLAlchemy, which the other commands of this module do without.
+    # Imported here, because it loads SQLAlchemy, which the other commands of this module do not need.
     from cdc.sink.postgres.database import open_replica
 
     replica = open_replica(loaded, application_name="cdc grants")
@@ -107,7 +107,7 @@ def sink(config: ConfigOption = None, admin: AdminOption = "") -> None:
 
 @grants_app.command("kafka")
 def kafka(config: ConfigOption = None) -> None:
-    """Print the kafka-acls.sh commands for bridge, sink and view; admin.properties is how your administrator connects.
+    """Print the kafka-acls.sh commands for bridge, sink and view; admin.properties has your administrator's settings.
 
     Examples:
 
@@ -134,7 +134,7 @@ def _look(config: Config, admin: str) -> psycopg.Connection[tuple[object, ...]]:
 
 
 def _usable(tables: Sequence[TableInfo]) -> list[TableInfo]:
-    """Those that are captured: the others need no rights."""
+    """Returns the tables that can be captured; the others need no rights."""
     return [each for each in tables if why_unusable(each) is None]
 
 

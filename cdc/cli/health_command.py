@@ -1,4 +1,4 @@
-"""``cdc health``: what topics hold beside the state, and whether the cleaner keeps up."""
+"""``cdc health``: finds what topics hold besides the newest rows, and whether the cleaner keeps up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cdc.ops.jobs.launch import run_job
 
 def health(
     tables: Annotated[
-        list[str] | None, typer.Argument(metavar="[TABLE]…", help="schema.table; all captured tables unless given.")
+        list[str] | None, typer.Argument(metavar="[TABLE]…", help="schema.table; all captured tables by default.")
     ] = None,
     config: ConfigOption = None,
     topic: Annotated[
@@ -52,7 +52,7 @@ def health(
     spark = spark_settings(master, conf=conf or ())
     topics = [HealthTopic(topic=name) for name in topic or ()]
     described: dict[str, Any] = {"kafka": kafka_settings(loaded)}
-    # Topics of other programs need no source: they can be looked at with PostgreSQL down.
+    # Topics of other programs need no source, so they can be read while PostgreSQL is down.
     if tables or not topics:
         deployment = describe_deployment(loaded, tables or ())
         topics = [*(HealthTopic(topic=table.topic, table=table) for table in deployment.tables), *topics]

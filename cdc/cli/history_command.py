@@ -1,4 +1,4 @@
-"""``cdc history``: who changed a row, when, and what it was before."""
+"""``cdc history``: shows when a row changed, in which transaction, and what it was before."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _MOMENT: Final = "ISO time or LSN"
 
 KeyArgument: TypeAlias = Annotated[
     str | None,
-    typer.Argument(metavar="KEY", help="""id=17, {"id":17}, or 17 where the key is one column.""", show_default=False),
+    typer.Argument(metavar="KEY", help="""id=17, {"id":17}, or 17 if the key has one column.""", show_default=False),
 ]
 KeyOption: TypeAlias = Annotated[
-    str | None, typer.Option("--key", metavar="KEY", help="KEY, spelled as an option.", show_default=False)
+    str | None, typer.Option("--key", metavar="KEY", help="KEY as an option.", show_default=False)
 ]
 
 
@@ -54,17 +54,18 @@ def history(
             "--as-of",
             metavar="WHEN",
             help="Print the row as it was then. An LSN is exact: the changes before it count, as in a replica's cut. "
-            "A time is as exact as the server's clock; without a zone, it is UTC.",
+            "A time is as exact as the server's clock; without a time zone, it is UTC.",
         ),
     ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON: one object a line, values as recorded.")] = False,
+    json_: Annotated[
+        bool, typer.Option("--json", help="Print JSON: one object per line, with values as recorded.")
+    ] = False,
     key_option: KeyOption = None,
 ) -> None:
     """Show each change of one row: time, kind, LSN, transaction and columns, old → new. Needs topics.history.
 
-    It reads one partition of the history topic. It prints values as they are and redacts nothing.
-
-    Exit code 3 when the history does not reach back to --as-of, 4 when a server does not answer.
+    It reads one partition of the history topic, and redacts no values. Exit code 3 when the history does not reach back
+    to --as-of, 4 when a server does not answer.
 
     Examples:
 
@@ -78,7 +79,7 @@ def history(
     """
     text = _one_key(table, key, key_option)
     if as_of is not None and (since is not None or until is not None):
-        raise ConfigError("--as-of is one moment; --since and --until belong to the list", remedy="leave one out")
+        raise ConfigError("--as-of is one moment; --since and --until are for the list", remedy="leave one out")
     moments = [None if when is None else parse_moment(when) for when in (since, until, as_of)]
     loaded = load_config(config)
     topic, past, schemas = _look_up(loaded, table)
@@ -101,30 +102,30 @@ def history(
 
 
 def _one_key(table: str, key: str | None, option: str | None) -> str:
-    """The key, however it was given.
+    """Returns the key, which may be given as an argument or as an option.
 
     Raises:
-        ConfigError: there is none, or there are two.
+        ConfigError: there is no key, or there are two.
     """
     given = [each for each in (key, option) if each is not None]
     if len(given) != 1:
         raise ConfigError(
-            "cdc history needs one KEY" + (", and has two" if given else ""),
+            "cdc history needs one KEY" + (", but has two" if given else ""),
             remedy=f"cdc history {shlex.quote(table)} KEY, such as id=17",
         )
     return given[0]
 
 
 def _look_up(config: Config, table: str) -> tuple[str, str, list[TableSchema]]:
-    """State topic, history topic and definitions of a table.
+    """Returns the state topic, the history topic and the definitions of a table.
 
     Raises:
-        ConfigError: the table has no history, or nothing was ever published of it.
+        ConfigError: the table has no history, or was never published.
     """
     if not in_scope(*named(table), config.topics.history, ()):
         raise ConfigError(
-            f"no history is kept of table {table}: topics.history does not name it",
-            remedy=f"add {table} to topics.history and restart the bridge; changes are kept from then on",
+            f"no history is kept for table {table}: topics.history does not name it",
+            remedy=f"add {table} to topics.history and restart the bridge, which keeps changes from then on",
         )
     schemas = definitions_of(config, table)
     topic = schemas[-1].topic
@@ -132,16 +133,16 @@ def _look_up(config: Config, table: str) -> tuple[str, str, list[TableSchema]]:
 
 
 def _published(config: Config, moment: Moment | None) -> str:
-    """How far the topics are, before they are read.
+    """Returns how far the topics are published now; called before they are read.
 
     Raises:
         ConfigError: the moment is in the future.
-        TopicUnavailable: the topics are not there yet.
+        TopicUnavailable: the topics are not published up to the moment yet.
     """
     if isinstance(moment, datetime) and moment > datetime.now(UTC):
         raise ConfigError(
             f"--as-of {moment.isoformat()} is in the future",
-            remedy="name a moment that is over, or leave --as-of out for the newest rows",
+            remedy="name a past moment, or leave --as-of out for the newest rows",
         )
     admin = BrokerAdmin(config.kafka.client_options())
     known = read_known(admin, progress_topic(config.name), stream_key(config.source.slot), fenced=False)
@@ -149,7 +150,7 @@ def _published(config: Config, moment: Moment | None) -> str:
     if isinstance(moment, LSN) and (until is None or moment > until):
         raise TopicUnavailable(
             f"the topics are published up to {until}, not yet to {moment}",
-            remedy="wait until the bridge is there: cdc status",
+            remedy="wait until the bridge has reached it: cdc status",
         )
     return f"published up to {until}"
 
@@ -172,7 +173,7 @@ def _print(
 
 @contextmanager
 def _progress(console: Console) -> Iterator[Callable[[int, int], None]]:
-    """A bar while it takes longer; nothing is left of it, and nothing shown where nobody looks."""
+    """Show a progress bar while reading, on a terminal only; it disappears at the end."""
     columns = (TextColumn("reading"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=None)

@@ -1,4 +1,4 @@
-"""``cdc init``: looks at the servers and writes a configuration, with the commands that come next."""
+"""``cdc init``: looks at the servers, writes a configuration, and prints the commands that come next."""
 
 from __future__ import annotations
 
@@ -30,28 +30,36 @@ SourceOption: TypeAlias = Annotated[
         "--source",
         metavar="DSN",
         envvar="CDC_SOURCE__DSN",
-        help="The source: libpq connection string or URL, with the role that cdc connects as.",
+        help="The source: a libpq connection string or URL, with the role that cdc will connect as.",
     ),
 ]
 KafkaOption: TypeAlias = Annotated[
     str,
     typer.Option(
-        "--kafka", metavar="HOST:PORT", envvar="CDC_KAFKA__BOOTSTRAP", help="The cluster; several with commas."
+        "--kafka",
+        metavar="HOST:PORT",
+        envvar="CDC_KAFKA__BOOTSTRAP",
+        help="The Kafka cluster; separate several brokers with commas.",
     ),
 ]
 ReplicaOption: TypeAlias = Annotated[
-    str, typer.Option("--replica", metavar="DSN", envvar="CDC_SINK__DSN", help="The replica; none unless given.")
+    str, typer.Option("--replica", metavar="DSN", envvar="CDC_SINK__DSN", help="The replica; none by default.")
 ]
 NameOption: TypeAlias = Annotated[
     str,
     typer.Option(
-        "--name", metavar="NAME", envvar="CDC_NAME", help="Begins every topic name; the database's name unless given."
+        "--name",
+        metavar="NAME",
+        envvar="CDC_NAME",
+        help="The first part of every topic name; the database's name by default.",
     ),
 ]
 TablesOption: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
-        "--tables", metavar="PATTERN", help=f"Tables, as schema.table with *; all that can be unless given{_TWICE}"
+        "--tables",
+        metavar="PATTERN",
+        help=f"Tables to capture, as schema.table with *; by default, all that can be captured{_TWICE}",
     ),
 ]
 ExcludeOption: TypeAlias = Annotated[
@@ -65,8 +73,8 @@ AdminOption: TypeAlias = Annotated[
     typer.Option(
         "--admin",
         metavar="KEYWORDS",
-        help="Who may give rights: libpq keywords such as user=postgres. cdc init looks as this user while its own "
-        "role cannot connect yet; the password comes from PGPASSWORD or ~/.pgpass.",
+        help="A user who may grant rights, as libpq keywords such as user=postgres. cdc init looks as this user if its "
+        "own role cannot connect yet; the password comes from PGPASSWORD or ~/.pgpass.",
     ),
 ]
 
@@ -81,14 +89,15 @@ def init(
     exclude: ExcludeOption = None,
     client: ClientOption = None,
     admin: AdminOption = "",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing, take what is found.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
-    offline: Annotated[bool, typer.Option("--offline", help="Look at no server; write what the options say.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing, and take what is found.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Do not look at the servers; write what the options say.")
+    ] = False,
 ) -> None:
     """Look at source, Kafka and replica, write a configuration with comments, and print the next commands.
 
-    It asks for what the options leave open. It reads from the servers and changes nothing there, and no password goes
-    into the file.
+    It asks for what the options leave open. It changes nothing on the servers, and writes no password into the file.
 
     Examples:
 
@@ -116,22 +125,22 @@ def init(
 
 
 def _may_replace(path: Path, *, asks: bool, told: bool) -> bool:
-    """Whether a file of that name may be replaced.
+    """Whether an existing file may be replaced.
 
     Raises:
-        ConfigError: it is there, and may not.
+        ConfigError: the file exists, and may not be replaced.
     """
     if path.is_dir():
         raise ConfigError(f"{path} is a folder", remedy=f"name a file with -c, such as {path / DEFAULT_PATH}")
     if told or not path.exists():
         return told
-    if asks and typer.confirm(f"{path} is there already. Replace it?"):
+    if asks and typer.confirm(f"{path} already exists. Replace it?"):
         return True
     raise _there(path)
 
 
 def _there(path: Path) -> ConfigError:
-    return ConfigError(f"{path} is there already", remedy="name another file with -c, or add --overwrite")
+    return ConfigError(f"{path} already exists", remedy="name another file with -c, or add --overwrite")
 
 
 def _look(answers: Answers, *, asks: bool, offline: bool) -> tuple[Answers, ServersSeen]:
@@ -147,7 +156,7 @@ def _look(answers: Answers, *, asks: bool, offline: bool) -> tuple[Answers, Serv
 
 
 def _final(answers: Answers, seen: ServersSeen) -> Config:
-    """The configuration that the file will hold."""
+    """Returns the configuration that the file will hold."""
     if seen.source is None:
         return config_of(answers, os.environ)
     tables = replace(answers, tables=seen.source.patterns)
@@ -155,10 +164,10 @@ def _final(answers: Answers, seen: ServersSeen) -> Config:
 
 
 def _write(path: Path, text: str, *, overwrite: bool) -> None:
-    """The whole file or nothing; one that is there only when somebody said so.
+    """Write the file whole or not at all, and replace an existing file only if ``overwrite`` says so.
 
     Raises:
-        ConfigError: it cannot be written, or somebody made it meanwhile.
+        ConfigError: the file cannot be written, or somebody created it meanwhile.
     """
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".new")
@@ -168,7 +177,7 @@ def _write(path: Path, text: str, *, overwrite: bool) -> None:
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
-        load(draft, secrets(os.environ))  # what is written can be read
+        load(draft, secrets(os.environ))  # make sure that the file is valid before it appears under its name
         draft.chmod(0o644)
         if overwrite:
             draft.replace(path)
@@ -183,12 +192,13 @@ def _write(path: Path, text: str, *, overwrite: bool) -> None:
 
 
 def _appear(draft: Path, path: Path) -> None:
+    """Give the draft its name, unless a file of that name has appeared meanwhile."""
     try:
-        os.link(draft, path)
+        os.link(draft, path)  # unlike a rename, this never replaces a file
     except FileExistsError:
         raise
     except OSError:
-        # Not every file system has hard links: shared folders of virtual machines, FAT
+        # Some file systems have no hard links, such as FAT, or shared folders of virtual machines.
         with path.open("xb") as file:
             file.write(draft.read_bytes())
 
@@ -198,5 +208,5 @@ def _unwritable(path: Path, error: OSError) -> ConfigError:
 
 
 def _report(path: Path, answers: Answers, config: Config, seen: ServersSeen) -> None:
-    lines = [*tell(config, seen), "", f"{path} is written. What comes next:", ""]
+    lines = [*tell(config, seen), "", f"{path} is written. Next steps:", ""]
     typer.echo("\n".join([*lines, *steps(path, answers, config, seen)]))

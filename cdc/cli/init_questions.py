@@ -1,4 +1,4 @@
-"""The questions of ``cdc init``: what the options leave open, and what a server did not like."""
+"""The questions of ``cdc init``: for what the options leave open, and for answers that a server refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ABOUT: Final[Mapping[type[CdcError], str]] = {
 }
 _ASKED: Final[Mapping[str, str]] = {
     "source": "Source, as a libpq connection string or URL (host=db dbname=shop user=cdc)",
-    "kafka": "Kafka (host:port, several with commas)",
+    "kafka": "Kafka (host:port, several separated by commas)",
     "replica": "Replica, as a connection string; empty for none",
 }
 _PASSWORDS: Final[Mapping[str, str]] = {
@@ -44,14 +44,14 @@ _PASSWORDS: Final[Mapping[str, str]] = {
 def answered(
     *, name: str, source: str, kafka: str, replica: str, client: list[str], tables: list[str], exclude: list[str]
 ) -> Answers:
-    """Answers out of options and prompts: passwords are taken out of the connection strings.
+    """Build the answers from options and prompts, and take the passwords out of the connection strings.
 
     Raises:
-        ConfigError: one of them is missing, where nobody was asked, or wrong.
+        ConfigError: an answer is invalid, or is missing because nobody was asked.
     """
     if lacking := [option for option, value in (("--source", source), ("--kafka", kafka)) if not value]:
         raise ConfigError(
-            f"cdc init needs {' and '.join(lacking)}: it asks only at a terminal, and not with --yes",
+            f"cdc init needs {' and '.join(lacking)}: it asks only on a terminal, and not with --yes",
             remedy=f"add {' '.join(f'{option} …' for option in lacking)}",
         )
     dsn, password = without_password(source, "--source")
@@ -70,7 +70,7 @@ def answered(
 
 
 def completed(given: Mapping[str, str]) -> dict[str, str]:
-    """The options, and answers for those that are missing."""
+    """Ask for the options that are missing, and return all of them."""
     source = given["source"] or _ask_for("source")
     return {
         "source": source,
@@ -81,20 +81,20 @@ def completed(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _ask_for(part: str, default: str = "") -> str:
-    """One answer."""
+    """Ask for one server."""
     if part == "replica":
         return str(typer.prompt(_ASKED[part], default=default, show_default=bool(default))).strip()
     return str(typer.prompt(_ASKED[part], default=default or None)).strip()
 
 
 def _ask_name(source: str) -> str:
-    """The bridge's name; it follows the database's unless somebody wants another."""
+    """Ask for the bridge's name; the default follows the database's name."""
     dsn, _ = without_password(source, "--source")
-    return str(typer.prompt("Name, with which all topics begin (it cannot change later)", default=name_from(dsn)))
+    return str(typer.prompt("Name, the first part of all topic names (cannot change later)", default=name_from(dsn)))
 
 
 def look_and_ask(answers: Answers, environ: Mapping[str, str]) -> tuple[Answers, Config, ServersSeen]:
-    """Look at the servers until all three answer, asking again for the one that does not; then ask for the tables.
+    """Look at the servers, and ask again about each that does not answer, until all do; then ask for the tables.
 
     Raises:
         ConfigError: an answer is not allowed.
@@ -122,16 +122,16 @@ def look_and_ask(answers: Answers, environ: Mapping[str, str]) -> tuple[Answers,
 
 
 def _again(answers: Answers, part: str, error: CdcError) -> Answers:
-    """Another answer for the server that did not like the first one; or its password."""
+    """Ask for the password of a server that refused, or for another answer."""
     if "password" in f"{error}" and part in _PASSWORDS:
-        # Who has none may have named the wrong role, or one that is not there yet: servers do not tell these apart.
-        asked = f"Password for {part} (not written into the file; empty to answer otherwise)"
+        # Allow an empty answer: servers ask for a password even if the role is wrong or does not exist yet.
+        asked = f"Password for {part} (not written to the file; leave empty to change the answer instead)"
         if said := typer.prompt(asked, hide_input=True, default="", show_default=False):
             return replace(answers, passwords={**answers.passwords, _PASSWORDS[part]: said})
     text = _ask_for(part, {"source": answers.source, "kafka": answers.kafka, "replica": answers.replica}[part])
     if part == "kafka":
         options = typer.prompt(
-            "Options of its client (NAME=VALUE, several with spaces)", default="", show_default=False
+            "Options of its client (NAME=VALUE, several separated by spaces)", default="", show_default=False
         )
         return replace(answers, kafka=text, options={**answers.options, **client_options(options.split())})
     dsn, password = without_password(text, f"--{part}") if text else ("", "")
@@ -139,6 +139,6 @@ def _again(answers: Answers, part: str, error: CdcError) -> Answers:
     if part == "source":
         admin = answers.admin
         if not error.retryable and not admin:
-            admin = str(typer.prompt("Look as somebody else (user=postgres; empty for nobody)", default="")).strip()
+            admin = str(typer.prompt("Look as another user (user=postgres; empty for none)", default="")).strip()
         return replace(answers, source=dsn, passwords=passwords, admin=admin)
     return replace(answers, replica=dsn, passwords=passwords)

@@ -1,4 +1,4 @@
-"""``cdc learn``: the list of lessons, and lessons on servers that are started for them."""
+"""``cdc learn``: lists the lessons, and runs lessons on servers that are started for them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ _ALL = "all"
 def learn(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]…", help="Lessons to run, or `all`; without any: list them.", show_default=False),
+        typer.Argument(
+            metavar="[NAME]…", help="Lessons to run, or `all`; without a name, list them.", show_default=False
+        ),
     ] = None,
     backend: Annotated[
         Literal["auto", "embedded", "docker"],
         typer.Option(help="Where the servers come from; auto: CDC_PG_URL and CDC_KAFKA, else Docker, else embedded."),
     ] = "auto",
 ) -> None:
-    """Run lessons about compacted topics: real records, segments and offsets, on a broker that is started for them.
+    """Run lessons about compacted topics, with real records, segments and offsets, on a broker started for them.
 
-    Each lesson takes some seconds, shows what it sees, and checks what it says. Exit code 1 when it did not see that.
+    A lesson takes some seconds. It shows what happens on the broker, and checks each thing that it says. Exit code 1
+    when something is not as the lesson says.
 
     Examples:
 
@@ -43,11 +46,11 @@ def learn(
     if not names:
         for name, lesson in LESSONS.items():
             typer.echo(f"  {name:<12}{lesson.question}")
-        typer.echo("\ncdc learn NAME runs one of them, cdc learn all runs all.")
+        typer.echo("\ncdc learn NAME runs one of them, cdc learn all runs all of them.")
         return
     wanted = list(LESSONS) if _ALL in names else names
     if unknown := [name for name in wanted if name not in LESSONS]:
-        raise ConfigError(f"there is no lesson {unknown[0]!r}", remedy=f"choose of {', '.join(LESSONS)}, or all")
+        raise ConfigError(f"there is no lesson {unknown[0]!r}", remedy=f"choose from {', '.join(LESSONS)}, or all")
     interrupts.raise_at_every_polite_end()
     try:
         _run(wanted, backend)
@@ -58,7 +61,7 @@ def learn(
 def _run(names: list[str], backend: Literal["auto", "embedded", "docker"]) -> None:
     extras.require("embedded", "cdc learn")
     extras.require("view", "cdc learn")
-    # Imported here: the servers' libraries are optional.
+    # Imported here, because the servers' libraries are optional.
     from rich.console import Console
 
     from cdc.base.daemon.logs import configure
@@ -80,4 +83,4 @@ def _run(names: list[str], backend: Literal["auto", "embedded", "docker"]) -> No
                 room.page.title(name, LESSONS[name].question)
                 LESSONS[name].teach(room)
     count = f"{len(names)} lessons" if len(names) > 1 else "1 lesson"
-    typer.echo(f"\n{count} in {time.monotonic() - began:.0f} s, the start of the servers included.")
+    typer.echo(f"\n{count} in {time.monotonic() - began:.0f} s, including the start of the servers.")

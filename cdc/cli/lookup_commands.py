@@ -1,4 +1,4 @@
-"""``cdc get`` and ``cdc watch``: a row, and each row that changes, straight from a topic."""
+"""``cdc get`` and ``cdc watch``: show one row, or each row that changes, straight from a topic."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ TableArgument: TypeAlias = Annotated[
     str, typer.Argument(metavar="TABLE", help="SCHEMA.TABLE; with --topic, the name of a topic.")
 ]
 TopicOption: TypeAlias = Annotated[
-    bool, typer.Option("--topic", help="TABLE is a topic, of whichever program; KEY is the text of its keys.")
+    bool, typer.Option("--topic", help="TABLE is the name of any program's topic; KEY is the text of a key in it.")
 ]
-JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON: one object a line.")]
+JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON: one object per line.")]
 
 
 _SILENT_S: Final = 1.0
-"""A bar that comes and goes at once is in the way of the answer."""
+"""How long to wait before a progress bar appears: a bar that flashes up only distracts from the answer."""
 
 
 class _WantedTopic(NamedTuple):
-    """A topic to read; of a table of ours, with its definitions."""
+    """A topic to read, and the definitions of its table if a bridge writes it."""
 
     options: Mapping[str, Any]
     topic: str
@@ -48,19 +48,19 @@ class _WantedTopic(NamedTuple):
 
 def get(
     table: TableArgument,
-    key: Annotated[str, typer.Argument(metavar="KEY", help="""id=17, {"id":17}, or 17 where the key is one column.""")],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="""id=17, {"id":17}, or 17 if the key has one column.""")],
     topic: TopicOption = False,
     config: ConfigOption = None,
     bootstrap: BootstrapOption = None,
     client: ClientOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """Show the row of a key as its topic has it now: columns, partition, offset, LSN, and when it was committed.
+    """Show the row of a key as its topic has it now: columns, partition, offset, LSN and commit time.
 
-    It reads the partition of the key to its end. It reads all partitions of topics of other programs, and where an
-    equal key may be written differently: 1 and 1.0 of a numeric without a scale.
+    It reads the partition of the key to its end. It reads all partitions if another program writes the topic, or if
+    equal keys can be written differently, such as 1 and 1.0 in a numeric column without a scale.
 
-    Exit code 0 when there is a row, 1 when there is none, 2 when there is no answer.
+    Exit code 0 when there is a row, 1 when there is none, 2 when the topic could not be read.
 
     Examples:
 
@@ -101,12 +101,12 @@ def watch(
         str | None,
         typer.Argument(
             metavar="[KEY]",
-            help="Only these: id=17, or some columns of the key, region=eu; with --topic, what keys begin with.",
+            help="Only these keys: id=17, or some columns of the key, region=eu; with --topic, the keys' beginning.",
             show_default=False,
         ),
     ] = None,
     topic: TopicOption = False,
-    from_beginning: Annotated[bool, typer.Option("--from-beginning", help="First what the topic holds.")] = False,
+    from_beginning: Annotated[bool, typer.Option("--from-beginning", help="First print what the topic holds.")] = False,
     config: ConfigOption = None,
     bootstrap: BootstrapOption = None,
     client: ClientOption = None,
@@ -114,7 +114,7 @@ def watch(
 ) -> None:
     """Print a line for each row that changes, as soon as it is committed, until Ctrl-C.
 
-    Each partition is in order; two partitions are not in order with each other.
+    The changes of a partition come in order. Changes of different partitions may come in any order.
 
     Examples:
 
@@ -151,12 +151,16 @@ def watch(
 def _look_up(
     table: str, config: Path | None, bootstrap: str | None, client: list[str] | None, *, is_topic: bool
 ) -> _WantedTopic:
-    """Raises ConfigError when nothing was ever published of the table."""
+    """Returns the topic to read.
+
+    Raises:
+        ConfigError: the table was never published.
+    """
     if is_topic:
         return _WantedTopic(connection(config, bootstrap, client)[0], table, ())
     if bootstrap is not None or client:
         raise ConfigError(
-            "--bootstrap does not tell what a table's topic is", remedy="add --topic and name the topic, or use -c"
+            "--bootstrap does not say which topic a table has", remedy="add --topic and name the topic, or use -c"
         )
     loaded = load_config(config)
     schemas = definitions_of(loaded, table)
@@ -165,7 +169,7 @@ def _look_up(
 
 @contextmanager
 def _progress() -> Iterator[Callable[[int, int], None]]:
-    """A bar from ``_SILENT_S`` on; nothing is left of it, and nothing shown where nobody looks."""
+    """Show a progress bar after ``_SILENT_S``, on a terminal only; it disappears at the end."""
     console = Console(stderr=True, highlight=False)
     columns = (TextColumn("reading"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
@@ -174,7 +178,7 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
     def show(done: int, total: int) -> None:
         progress.update(task, completed=done, total=total)
         if time.monotonic() - began >= _SILENT_S:
-            progress.start()  # which does nothing the second time
+            progress.start()  # has no effect after the first time
 
     try:
         yield show

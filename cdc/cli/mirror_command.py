@@ -1,4 +1,4 @@
-"""``cdc mirror``: many executors copy state topics into a lake of Parquet files."""
+"""``cdc mirror``: copies state topics into a lake of Parquet files, with as many executors as you like."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ CompactEvery = Annotated[
         min=1,
         max=1000,
         metavar="BATCHES",
-        help="After how many batches to rewrite the files to one row per key.",
+        help="Number of batches after which the files are rewritten to one row per key.",
     ),
 ]
 Checkpoint = Annotated[
     Path | None,
     typer.Option(
-        "--checkpoint", metavar="DIR", help="Folder in which Spark keeps its notes between runs.", show_default=False
+        "--checkpoint", metavar="DIR", help="Folder where Spark keeps its state between runs.", show_default=False
     ),
 ]
 
@@ -40,11 +40,13 @@ def mirror(
         Path, typer.Option("--path", metavar="DIR", help="Folder for the files; all executors must see it.")
     ],
     tables: Annotated[
-        list[str] | None, typer.Argument(metavar="[TABLE]…", help="schema.table; all captured tables unless given.")
+        list[str] | None, typer.Argument(metavar="[TABLE]…", help="schema.table; all captured tables by default.")
     ] = None,
     config: ConfigOption = None,
     compact_every: CompactEvery = COMPACT_EVERY,
-    once: Annotated[bool, typer.Option("--once", help="Stop when everything that is there now is copied.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Stop when everything that the topics hold now is copied.")
+    ] = False,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Empty the copies and start over.")] = False,
     checkpoint: Checkpoint = None,
     records: Annotated[
@@ -60,7 +62,9 @@ def mirror(
 ) -> None:
     """Copy topics into a lake of Parquet files with Spark, exactly once, until SIGTERM or Ctrl-C.
 
-    Each table is right by itself, but they do not share one LSN as those of cdc sink do. Exit code 2: it cannot go on.
+    Each table is exact by itself, but the tables do not share one LSN as those of cdc sink do.
+
+    Exit code 2 when the copying cannot continue.
 
     Examples:
 

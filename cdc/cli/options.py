@@ -1,4 +1,4 @@
-"""Command-line options that several commands share, defined once, and the configuration that they lead to."""
+"""Command-line options that several commands share, and the configuration that they lead to."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ConfigOption: TypeAlias = Annotated[
         "-c",
         envvar="CDC_CONFIG",
         metavar="PATH",
-        help="The configuration file; cdc.yaml in the current folder unless given.",
+        help="The configuration file; cdc.yaml in the current folder by default.",
         show_default=False,
     ),
 ]
@@ -31,17 +31,17 @@ ConfigOption: TypeAlias = Annotated[
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 
 LogLevelOption: TypeAlias = Annotated[
-    LogLevel, typer.Option("--log-level", envvar="CDC_LOG_LEVEL", help="Show messages from this level on.")
+    LogLevel, typer.Option("--log-level", envvar="CDC_LOG_LEVEL", help="Show messages of this level and above.")
 ]
 
 
 def load_config(path: Path | None) -> Config:
-    """The configuration of a command: the file given, else ``cdc.yaml`` here, under this process's environment.
+    """Load the configuration of a command from a file, else ``cdc.yaml`` here, and from the environment.
 
-    Variables that nothing reads are told on standard error.
+    It warns on standard error about ``CDC_`` variables that nothing reads.
 
     Raises:
-        ConfigError: lists all that is wrong.
+        ConfigError: the configuration is invalid; the message lists everything that is wrong.
     """
     for warning in warnings(os.environ):
         sys.stderr.write(f"warning: {warning}\n")
@@ -50,10 +50,10 @@ def load_config(path: Path | None) -> Config:
 
 
 def load_again(path: Path | None) -> Config:
-    """As ``load_config``, in a process that has told of its environment: that does not change, the file may.
+    """Load the file again in the same process, without the warnings: the file may change, the environment does not.
 
     Raises:
-        ConfigError: lists all that is wrong.
+        ConfigError: the configuration is invalid; the message lists everything that is wrong.
     """
     config = load(path or DEFAULT_PATH, os.environ)
     hide(config.secrets())

@@ -1,4 +1,4 @@
-"""Standard output that takes every character, whatever the locale: tables may have any name, and values be anything."""
+"""Makes standard output accept every character in any locale, because table names and values can contain any."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ _ESCAPING: Final = "cdc.escaping"
 
 
 def escape_what_cannot_be_shown() -> None:
-    """From now on a character that standard output cannot encode is written as JSON has it, ``\\u2192``.
+    """Write characters that standard output cannot encode as JSON escapes, such as ``\\u2192``.
 
-    Or a command that has done its work ended in a traceback, where the locale is no UTF-8. JSON stays what it says.
+    Otherwise a command would end in a traceback after its work, if the locale's encoding is not UTF-8. JSON output
+    keeps its meaning with these escapes.
     """
     codecs.register_error(_ESCAPING, _escaped)
     if isinstance(sys.stdout, io.TextIOWrapper):

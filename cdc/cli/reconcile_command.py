@@ -1,4 +1,4 @@
-"""``cdc reconcile``: does the topic hold what the table holds? Spark looks, at one snapshot of the live source."""
+"""``cdc reconcile``: compares topics and replica with the live source in Spark, at one snapshot of the source."""
 
 from __future__ import annotations
 
@@ -23,57 +23,61 @@ from cdc.ops.jobs.heal import repair_and_verify
 from cdc.ops.jobs.launch import run_job
 
 Tables = Annotated[
-    list[str] | None, typer.Argument(metavar="TABLE", help="schema.table; all captured tables unless given.")
+    list[str] | None, typer.Argument(metavar="TABLE", help="schema.table; all captured tables by default.")
 ]
 Folder = Annotated[
     Path | None,
-    typer.Option("--report", help="Folder for the report; reconcile-TIME unless given.", metavar="FOLDER"),
+    typer.Option("--report", help="Folder for the report; reconcile-TIME by default.", metavar="FOLDER"),
 ]
 Where = Annotated[
     str | None,
     typer.Option(
-        help="Compare only rows of one table for which this SQL condition holds, in source and replica.", metavar="SQL"
+        help="Compare only rows of one table that meet this SQL condition, in source and replica.", metavar="SQL"
     ),
 ]
 Columns = Annotated[
     str | None,
-    typer.Option(help="Compare only these columns, separated by commas; slower where many rows differ in the others."),
+    typer.Option(help="Compare only these columns, separated by commas; slower if many rows differ in other columns."),
 ]
 Replica = Annotated[
     bool, typer.Option("--replica/--no-replica", help="Compare the replica as well, if there is a sink.")
 ]
 AsksRepair = Annotated[
-    bool, typer.Option("--repair", help="Have the bridge publish the differing keys again, then look once more.")
+    bool, typer.Option("--repair", help="Have the bridge publish the differing keys again, then compare them again.")
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Repair without asking.")]
-Rounds = Annotated[int, typer.Option(help="How often to look again at keys that were in flight.", min=0, max=20)]
-Passes = Annotated[
-    int, typer.Option(help="Divide the keys over this many snapshots, each held for less time.", min=1, max=4096)
+Rounds = Annotated[
+    int, typer.Option(help="How often to compare keys again that changed during the comparison.", min=0, max=20)
 ]
-Connections = Annotated[int, typer.Option(help="Connections that read the source at once.", min=1, max=64)]
+Passes = Annotated[
+    int, typer.Option(help="Divide the keys among this many snapshots, each held for less time.", min=1, max=4096)
+]
+Connections = Annotated[
+    int, typer.Option(help="Number of connections that read the source at the same time.", min=1, max=64)
+]
 MaxSnapshot = Annotated[
-    float, typer.Option(help="How long to hold a snapshot at most: it keeps VACUUM from cleaning.", min=1)
+    float, typer.Option(help="Longest time to hold a snapshot: meanwhile VACUUM cannot remove dead rows.", min=1)
 ]
 FenceTimeout = Annotated[
-    float, typer.Option(help="Seconds to wait until the bridge has published what the snapshot sees.", min=1)
+    float, typer.Option(help="Seconds to wait for the bridge to publish what the snapshot sees.", min=1)
 ]
-Samples = Annotated[int, typer.Option(help="Samples in the report, per table and class.", min=0, max=1000)]
+Samples = Annotated[int, typer.Option(help="Number of samples in the report, per table and class.", min=0, max=1000)]
 Redact = Annotated[
-    bool, typer.Option("--redact", help="Keep values out of the report and its folder; show only where they differ.")
+    bool, typer.Option("--redact", help="Keep values out of the report and its folder; show only which columns differ.")
 ]
 State = Annotated[
     Path | None,
     typer.Option(
-        help="Folder for the topics' hashes: with them, the next run reads only what is new.", metavar="FOLDER"
+        help="Folder for hashes of the topics, with which the next run reads only new records.", metavar="FOLDER"
     ),
 ]
 Resume = Annotated[
     bool,
     typer.Option("--resume", help="Continue an interrupted run in the folder of --report, with the same options."),
 ]
-Master = Annotated[str, typer.Option(help="Spark master; local[*] uses this machine.", metavar="URL")]
+Master = Annotated[str, typer.Option(help="Spark master; local[*] is this machine.", metavar="URL")]
 Conf = Annotated[
-    list[str] | None, typer.Option("--conf", help="A Spark setting; can be given several times.", metavar="NAME=VALUE")
+    list[str] | None, typer.Option("--conf", help="A Spark setting; may be repeated.", metavar="NAME=VALUE")
 ]
 
 
@@ -99,11 +103,11 @@ def reconcile(
     conf: Conf = None,
     log_level: LogLevelOption = "warning",
 ) -> None:
-    """Compare source, topics and replica row by row with Spark, while all of them go on.
+    """Compare source, topics and replica row by row with Spark, while all of them keep running.
 
-    Exact at one snapshot of the source: a key that changed meanwhile is looked at again, and never called different.
-    The report is text, JSON, JUnit XML, Parquet of the differing keys, and one HTML page. Exit code 0 when all is
-    identical, 1 when something differs, 2 when something could not be verified, whatever the reason.
+    It is exact at one snapshot of the source: a key that changes meanwhile is compared again, never called different.
+    The report is text, JSON, JUnit XML, an HTML page, and Parquet with the differing keys. Exit code 0 when all is
+    identical, 1 when something differs, 2 when something could not be verified, for any reason.
 
     Examples:
 
@@ -140,7 +144,7 @@ def reconcile(
 
 
 def _run(config: Config, job: ReconcileJob, repair: bool, *, asks: bool) -> int:
-    # Keys are data: those for the repair lie where nobody else reads, and no longer than it takes.
+    # Keys are data, so the files for the repair are readable by this user only, and deleted afterwards.
     with tempfile.TemporaryDirectory(prefix="cdc-repair-") as keys_to:
         job = job.model_copy(update={"keys_to": keys_to if repair else None})
         code = run_job("reconcile", job)
@@ -149,14 +153,14 @@ def _run(config: Config, job: ReconcileJob, repair: bool, *, asks: bool) -> int:
 
 def _check(misses_folder: bool, misses_table: bool, keeps_parts: bool) -> None:
     if misses_folder:
-        raise ConfigError("--resume without --report", remedy="name the folder of the interrupted run: --report FOLDER")
+        raise ConfigError("--resume needs --report", remedy="name the folder of the interrupted run: --report FOLDER")
     if misses_table:
         raise ConfigError(
             "--where and --columns need exactly one table", remedy="name it: cdc reconcile public.orders …"
         )
     if keeps_parts:
         raise ConfigError(
-            "--state does not go with --passes", remedy="leave one out: --state keeps hashes of whole topics"
+            "--state and --passes cannot be combined", remedy="leave one out: --state keeps hashes of whole topics"
         )
 
 

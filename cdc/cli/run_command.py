@@ -1,4 +1,4 @@
-"""``cdc run``: the bridge until it is told to stop."""
+"""``cdc run``: runs the bridge until it is told to stop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from cdc.cli.options import ConfigOption, LogLevelOption, load_again, load_confi
 def run(config: ConfigOption = None, log_level: LogLevelOption = "info") -> None:
     """Run the bridge: PostgreSQL's row changes to compacted topics, until SIGTERM or Ctrl-C.
 
-    SIGHUP reads the file again: source.tables, source.exclude, source.keys and topics.names may change that way.
+    On SIGHUP, the bridge reads the file again, for changes of source.tables, source.exclude, source.keys and
+    topics.names.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""``cdc serve``: the tables of a view over HTTP."""
+"""``cdc serve``: serves the tables of a view over HTTP."""
 
 from __future__ import annotations
 
@@ -16,16 +16,20 @@ def serve(
     config: ConfigOption = None,
     log_level: LogLevelOption = "info",
     port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Instead of serve.port; 0 picks a free one.")
+        int | None, typer.Option(min=0, max=65535, help="Overrides serve.port; 0 picks a free port.")
     ] = None,
-    workers: Annotated[int | None, typer.Option(min=1, max=64, help="Instead of serve.workers.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, max=64, help="Overrides serve.workers.")] = None,
     feed: Annotated[
-        bool, typer.Option("--feed/--no-feed", help="Fill the view, too; or only answer from what another fills.")
+        bool,
+        typer.Option(
+            "--feed/--no-feed", help="Fill the view as well, or only answer from a view that another service fills."
+        ),
     ] = True,
 ) -> None:
     """Keep topics as tables, and answer questions about them over HTTP, until SIGTERM or Ctrl-C.
 
-    Several services may share one view: one of them fills it, and another takes over when it ends. All of them answer.
+    Several services may share one view. One of them fills it, and another takes over when that one ends. All of them
+    answer.
 
     Examples:
 
@@ -37,7 +41,7 @@ def serve(
     """
     require("view", "cdc serve")
     from cdc.ops.dashboard.opening import service_pages
-    from cdc.views.http.run import run_service  # what it is made of comes with the extra
+    from cdc.views.http.run import run_service  # not at the top: its libraries come with the extra
 
     loaded = load_config(config)
     configure(log_level, loaded.secrets())

@@ -1,4 +1,4 @@
-"""``cdc sink``: the sink until it is told to stop."""
+"""``cdc sink``: runs the sink until it is told to stop."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from cdc.sink.apply.topics import RebuildOrder
 
 def sink(
     tables: Annotated[
-        list[str] | None, typer.Argument(help="Tables for --rebuild, as schema.table; all of them unless given.")
+        list[str] | None, typer.Argument(help="Tables for --rebuild, as schema.table; all of them by default.")
     ] = None,
     config: ConfigOption = None,
     log_level: LogLevelOption = "info",
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Replay tables from their topics first; without TABLES, all of them.")
+        bool, typer.Option("--rebuild", help="First replay tables from their topics; without TABLES, all of them.")
     ] = False,
 ) -> None:
     """Run the sink: compacted topics to replica tables, one consistent cut after another, until SIGTERM or Ctrl-C.
 
-    A table that is rebuilt is read from the beginning of its topic, over the rows that it holds. Rows that the topic
-    does not have are deleted at the end. The table says `rebuilding` until it is `exact` again; other tables go on. A
-    rebuild that is interrupted goes on at the next start, without --rebuild.
+    To rebuild a table, the sink reads its topic from the beginning, overwrites each row of the table, and at the end
+    deletes the rows that the topic does not have. The table is `rebuilding` until it is `exact` again; other tables
+    continue. An interrupted rebuild continues at the next start, without --rebuild.
 
     Examples:
 
@@ -40,6 +40,9 @@ def sink(
     loaded = load_config(config)
     configure(log_level, loaded.secrets())
     if tables and not rebuild:
-        raise ConfigError("cdc sink mirrors every table", remedy="leave the names out, or add --rebuild")
+        raise ConfigError(
+            "cdc sink mirrors every table, so names are for --rebuild only",
+            remedy="leave the names out, or add --rebuild",
+        )
     pages = None if loaded.http.sink_port is None else pages_of("sink", config, loaded)
     run_sink(loaded, stop_on_signals(), RebuildOrder(tables or (), everything=rebuild and not tables), pages)

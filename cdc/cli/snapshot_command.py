@@ -1,4 +1,4 @@
-"""``cdc snapshot``: tables as of one commit, from their topics, as Parquet with a manifest."""
+"""``cdc snapshot``: writes tables as of one commit, from their topics, as Parquet with a manifest."""
 
 from __future__ import annotations
 
@@ -29,32 +29,34 @@ _HERE = (
 
 
 def snapshot(
-    tables: Annotated[list[str], typer.Argument(metavar="TABLE", help="schema.table; all of them as of one commit.")],
-    to: Annotated[Path, typer.Option(help="Folder in which each snapshot gets a folder of its own.", metavar="FOLDER")],
+    tables: Annotated[
+        list[str], typer.Argument(metavar="TABLE", help="schema.table; all tables are written as of the same commit.")
+    ],
+    to: Annotated[Path, typer.Option(help="Folder in which each snapshot gets its own folder.", metavar="FOLDER")],
     as_of: Annotated[
         str,
         typer.Option(help="now, an LSN, or a commit time such as 2026-11-21T15:00:00Z.", metavar="POINT"),
     ] = "now",
     offsets: Annotated[
         str | None,
-        typer.Option(help="Instead of a point: offsets by topic and partition, as JSON.", metavar="JSON"),
+        typer.Option(help="Offsets by topic and partition, as JSON, instead of --as-of.", metavar="JSON"),
     ] = None,
     every: Annotated[
-        str | None, typer.Option(help="Repeat after this time (30s, 15m, 1h, 1d), until Ctrl-C.", metavar="DURATION")
+        str | None, typer.Option(help="Repeat at this interval (30s, 15m, 1h, 1d), until Ctrl-C.", metavar="DURATION")
     ] = None,
     keep: Annotated[int | None, typer.Option(help="Keep only this many of the newest snapshots.", min=1)] = None,
     config: ConfigOption = None,
-    master: Annotated[str, typer.Option(help="Spark master; local[*] uses this machine.", metavar="URL")] = "local[*]",
+    master: Annotated[str, typer.Option(help="Spark master; local[*] is this machine.", metavar="URL")] = "local[*]",
     conf: Annotated[
         list[str] | None,
-        typer.Option(help="A Spark setting; can be given several times.", metavar="NAME=VALUE"),
+        typer.Option(help="A Spark setting; may be repeated.", metavar="NAME=VALUE"),
     ] = None,
     log_level: LogLevelOption = "warning",
 ) -> None:
     """Write tables as they were at one commit: Parquet files, and a manifest with the commit and the counts.
 
-    The rows come from the topics alone. You can ask for the past as long as compaction has not erased it. When it may
-    have, the command refuses, and names the point from which on it can answer.
+    The rows come from the topics alone. You can ask for a past state as long as compaction has not erased it. If
+    compaction may have erased it, the command refuses, and names the oldest point that it can still answer for.
 
     Exit code 0 when the snapshot is written, 2 when it could not be.
 
@@ -68,7 +70,10 @@ def snapshot(
     """
     point, pause_s = parse_as_of(as_of, offsets), None if every is None else parse_every(every)
     if pause_s is not None and (as_of != "now" or offsets is not None):
-        raise ConfigError("--every writes the newest state each time", remedy="leave --as-of and --offsets out")
+        raise ConfigError(
+            "--every always writes the newest state, so it cannot be combined with a point in the past",
+            remedy="leave --as-of and --offsets out",
+        )
     loaded = load_config(config)
     configure(log_level, loaded.secrets())
     settings = spark_settings(master, conf=conf or ())
@@ -103,7 +108,7 @@ def _describe(
 
 
 def _position(connection: psycopg.Connection[tuple[object, ...]]) -> tuple[str, int]:
-    """Where the source is, and what time it has."""
+    """Returns the source's WAL position, and its clock in µs since 1970."""
     with source_errors("asking for the source's position"):
         row = connection.execute(_HERE).fetchone()
     assert row is not None

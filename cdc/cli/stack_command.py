@@ -1,4 +1,4 @@
-"""``cdc stack``: a PostgreSQL, a Kafka and a Redis to try things on, with nothing to install."""
+"""``cdc stack``: starts a PostgreSQL, a Kafka and a Redis to try things on, with nothing to install."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cdc.base import extras
 from cdc.base.errors import StackError
 
 stack_app = typer.Typer(
-    help="A PostgreSQL, a Kafka and a Redis to try things on: yours by URL, in Docker, or embedded.",
+    help="Start a PostgreSQL, a Kafka and a Redis to try things on: yours by URL, in Docker, or embedded.",
     no_args_is_help=True,
 )
 
@@ -20,7 +20,7 @@ BackendName = Literal["auto", "docker", "embedded"]
 BackendOption = Annotated[
     BackendName,
     typer.Option(
-        help="Insist on one way; auto: CDC_PG_URL, CDC_KAFKA and CDC_REDIS_URL, else Docker, else embedded servers."
+        help="Where the servers come from; auto: CDC_PG_URL, CDC_KAFKA and CDC_REDIS_URL, else Docker, else embedded."
     ),
 ]
 
@@ -29,13 +29,13 @@ BackendOption = Annotated[
 def up(
     backend: BackendOption = "auto",
     pg: Annotated[Literal["14", "15", "16", "17", "18"], typer.Option(help="PostgreSQL version.")] = "16",
-    redis: Annotated[bool, typer.Option("--redis", help="A Redis too, for views.")] = False,
-    detach: Annotated[bool, typer.Option("--detach", help="Leave it running, until: cdc stack down")] = False,
+    redis: Annotated[bool, typer.Option("--redis", help="Start a Redis as well, for views.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Leave the servers running until: cdc stack down")] = False,
 ) -> None:
     """Start the servers and print how to reach them; Ctrl-C stops and removes them.
 
-    The first start downloads Kafka (45 MB), and PostgreSQL 14, 15 or 17 (15 MB each) and Redis (11 MB) when asked for.
-    The data are in a temporary directory.
+    The first start downloads Kafka (45 MB) and, if you ask for them, PostgreSQL 14, 15 or 17 (15 MB each) and Redis
+    (11 MB). The data lie in a temporary directory.
 
     Examples:
 
@@ -54,10 +54,10 @@ def up(
     standing = [entry for entry in running() if entry.detached and entry.is_alive()]
     if detach and standing:
         raise StackError(
-            "a detached stack is up already: " + ", ".join(f"{entry.server} at {entry.url}" for entry in standing),
+            "a detached stack is already running: " + ", ".join(f"{entry.server} at {entry.url}" for entry in standing),
             remedy="cdc stack down",
         )
-    # A polite end must remove the servers as Ctrl-C does.
+    # SIGTERM must remove the servers, as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt):
         major = cast(PostgresMajor, int(pg))
@@ -66,7 +66,7 @@ def up(
         if stack.redis is not None:
             typer.echo(f"export CDC_REDIS_URL='{stack.redis.url}'")
         if detach:
-            _tell("they stay up; stop them with: cdc stack down")
+            _tell("the servers keep running; stop them with: cdc stack down")
             return
         with stack:
             _tell("ready; copy the lines above into another shell. Ctrl-C stops and removes the servers.")
@@ -76,7 +76,7 @@ def up(
 
 @stack_app.command()
 def down() -> None:
-    """Stop what "cdc stack up --detach" left running and remove its data.
+    """Stop the servers that "cdc stack up --detach" left running, and remove their data.
 
     Example:
 
@@ -94,7 +94,7 @@ def down() -> None:
 
 @stack_app.command()
 def status(backend: BackendOption = "auto") -> None:
-    """Show what would be started and why, what it is made from, and what runs now.
+    """Show which servers would be started and why, which programs they use, and which servers are running now.
 
     Example:
 
@@ -105,7 +105,7 @@ def status(backend: BackendOption = "auto") -> None:
     from cdc.lab.stack.running import running, sweep
 
     for entry in sweep():
-        typer.echo(f"removed: {entry.server} at {entry.url}, whose owner was gone")
+        typer.echo(f"removed: {entry.server} at {entry.url}, whose owner is gone")
     for choice in probe(backend=backend):
         typer.echo(str(choice))
     for title, found in _materials():
@@ -120,7 +120,7 @@ def status(backend: BackendOption = "auto") -> None:
 
 
 def _materials() -> list[tuple[str, str]]:
-    """What the embedded servers are made from, found or the reason why not."""
+    """Returns the programs that embedded servers use, or why one was not found."""
     from cdc.lab.stack.account import unprivileged
     from cdc.lab.stack.binaries import materials
     from cdc.lab.stack.cache import cache_dir
@@ -145,5 +145,5 @@ def _materials() -> list[tuple[str, str]]:
 
 
 def _tell(line: str) -> None:
-    """For the person, not for ``eval``."""
+    """Print a line for the person to standard error, so that ``eval`` does not see it."""
     typer.echo(f"# {line}", err=True)

@@ -1,4 +1,4 @@
-"""``cdc status``: how far each part is, with any of them down."""
+"""``cdc status``: shows how far each part is, even when some of them are down."""
 
 from __future__ import annotations
 
@@ -19,20 +19,18 @@ from cdc.ops.status.document import Document, as_document, problems
 from cdc.ops.status.parts import Status, StatusReader
 
 _INTERVAL_S: Final = 1.0
-"""Between two looks with --watch: the bridge's keepalives move an idle position about as often."""
+"""The interval of --watch. More often would show nothing new: keepalives move an idle position about once a second."""
 
 
 def status(
     config: ConfigOption = None,
     watch: Annotated[bool, typer.Option("--watch", help="Repeat every second, until Ctrl-C.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object; with --watch, one line a second.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object; with --watch, one per line.")] = False,
 ) -> None:
     """Show how far slot, topics and replica are, and what is wrong with them. Changes nothing.
 
     Exit code 0 when all is well, 4 when a part does not answer or does not run, 3 when a part needs you. A replica
-    table that is loading, catching up or being rebuilt becomes exact by itself: that alone leaves the code at 0.
+    table that is loading, catching up or rebuilding becomes exact by itself, so the code is still 0.
 
     Examples:
 
@@ -63,7 +61,7 @@ def _once(config: Config, path: Path | None, *, as_json: bool) -> Status:
 
 
 def _watch(config: Config, path: Path | None, *, as_json: bool) -> Status:
-    """Until Ctrl-C; the last look decides the exit code."""
+    """Look again and again until Ctrl-C; the last look decides the exit code."""
     console, reader = Console(highlight=False), StatusReader()
     seen, document = _look(config, path, reader)
     try:

@@ -1,4 +1,4 @@
-"""``cdc tables``: which tables are captured and why others are not; adding one and taking one out."""
+"""``cdc tables``: lists which tables are captured and why others are not; adds or removes a table."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ TableArgument = Annotated[
 ]
 
 Step: TypeAlias = tuple[str, Callable[[str, Sequence[str], str], str]]
-"""A list of section ``source``, and what happens to the table's name in it."""
+"""A list in the section ``source``, and the function that adds or removes the table's name in it."""
 
 _APPLICATION = "cdc tables"
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A table, or something else that the patterns reach.
+    """A table, or another relation, that matches the patterns.
 
     Attributes:
-        published: the publication carries it now.
-        refusal: why it is not captured; empty when it is.
+        published: whether the publication contains it now.
+        refusal: why it is not captured; empty if it is.
     """
 
     table: str
@@ -66,7 +66,7 @@ def list_tables(
     config: ConfigOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON array.")] = False,
 ) -> None:
-    """List the tables that source.tables reaches: topic, key, and why a table is not captured.
+    """List the tables that match source.tables: topic, key, and why a table is not captured.
 
     Examples:
 
@@ -91,9 +91,9 @@ def list_tables(
 
 @tables_app.command("add")
 def add(table: TableArgument, config: ConfigOption = None) -> None:
-    """Add a table to the configuration file, which keeps its comments. Send the running bridge SIGHUP afterwards.
+    """Add a table to the configuration file, which keeps its comments. Then send SIGHUP to the running bridge.
 
-    The bridge then publishes the rows of the table (as snapshot.mode says) and its changes.
+    The bridge publishes the table's rows (depending on snapshot.mode) and its changes.
 
     Examples:
 
@@ -104,12 +104,12 @@ def add(table: TableArgument, config: ConfigOption = None) -> None:
         _check_usable(conn, loaded, table)
     source = loaded.source
     if in_scope(*named(table), source.tables, source.exclude):
-        typer.echo(f"{table} is captured already")
+        typer.echo(f"{table} is already captured")
         return
     if excluding := [each for each in source.exclude if each != table and in_scope(*named(table), [each], ())]:
         raise ConfigError(
-            f"{table} is taken out again by source.exclude: {', '.join(excluding)}",
-            remedy="write there what is to stay out without it: a pattern cannot leave one table in",
+            f"source.exclude excludes {table}: {', '.join(excluding)}",
+            remedy="narrow the patterns in source.exclude so that they no longer match this table",
         )
     steps: list[Step] = []
     if table in source.exclude:
@@ -126,9 +126,9 @@ def add(table: TableArgument, config: ConfigOption = None) -> None:
 
 @tables_app.command("remove")
 def remove(table: TableArgument, config: ConfigOption = None) -> None:
-    """Take a table out of the configuration file, which keeps its comments. Send the running bridge SIGHUP afterwards.
+    """Remove a table from the configuration file, which keeps its comments. Then send SIGHUP to the running bridge.
 
-    Its topic stays as it is. When nobody reads it any more, delete it with Kafka's own tools.
+    The topic stays as it is. When nobody reads it any more, delete it with Kafka's own tools.
 
     Examples:
 
@@ -146,11 +146,11 @@ def remove(table: TableArgument, config: ConfigOption = None) -> None:
     path = config or DEFAULT_PATH
     _edit(path, table, steps, lambda new: not in_scope(*named(table), new.source.tables, new.source.exclude))
     topic = state_topic(loaded, *named(table))
-    typer.echo(f"Its topic stays; when nobody reads it any more: kafka-topics.sh --delete --topic {topic}")
+    typer.echo(f"Its topic stays. When nobody reads it any more: kafka-topics.sh --delete --topic {topic}")
 
 
 def lines(conn: psycopg.Connection[object], config: Config) -> list[Line]:
-    """Everything that the patterns reach, tables first."""
+    """Returns everything that matches the patterns, tables first."""
     source = config.source
     state = inspect_publication(conn, source.publication)
     published = state.tables if state is not None else frozenset()
@@ -177,7 +177,7 @@ def lines(conn: psycopg.Connection[object], config: Config) -> list[Line]:
 
 
 def _check_usable(conn: psycopg.Connection[object], config: Config, table: str) -> None:
-    """Raise when the table cannot be captured: by the same words as the bridge."""
+    """Raise an error, worded as the bridge's, if the table cannot be captured."""
     info = table_info(conn, *named(table), config.source.keys)
     others = find_others(conn, [table], ())
     if others:
@@ -200,7 +200,7 @@ def _edit(
     steps: Sequence[Step],
     is_right: Callable[[Config], bool],
 ) -> None:
-    """Change lists of section ``source`` in the file; when that is not simple, say what to write instead."""
+    """Change lists of the section ``source`` in the file, or raise an error that says what to change by hand."""
     before = path.read_text(encoding="utf-8")
     try:
         text = before
@@ -208,7 +208,7 @@ def _edit(
             text = step(text, ("source", option), table)
     except CannotEdit:
         raise ConfigError(
-            f"{path} cannot be edited by this command (a list is missing there, or written in an unusual way)",
+            f"this command cannot edit {path}: a list is missing there, or is written in an unusual way",
             remedy=f"edit it yourself: {_by_hand(table, steps)}",
         ) from None
     try:
@@ -216,7 +216,7 @@ def _edit(
     except OSError as error:
         raise ConfigError(
             f"{path} cannot be written: {error.strerror}",
-            remedy=f"as who may write it, or by hand: {_by_hand(table, steps)}",
+            remedy=f"run the command as a user who may write the file, or edit it: {_by_hand(table, steps)}",
         ) from error
     try:
         right = is_right(load_again(path))
@@ -225,20 +225,20 @@ def _edit(
     if not right:
         _replace(path, before)
         raise ConfigError(
-            f"changing {path} has no effect: an environment variable may override its lists",
-            remedy="`cdc config show` names the variables that are set",
+            f"changing {path} would have no effect: an environment variable may override its lists",
+            remedy="unset the variable; `cdc config show` names those that are set",
         )
-    typer.echo(f"{path} is changed. The running bridge takes notice when it gets SIGHUP (kill -HUP <pid of cdc run>).")
+    typer.echo(f"{path} is changed. Tell the running bridge with SIGHUP: kill -HUP <pid of cdc run>")
 
 
 def _replace(path: Path, text: str) -> None:
-    """Give the file another text: a daemon that reads it meanwhile, or a full disk, never finds half of one.
+    """Replace the file's text atomically: neither a daemon that reads it nor a full disk leaves half of it.
 
     Raises:
-        OSError: the file, or a file beside it, cannot be written; it is as it was.
+        OSError: the file, or a new file beside it, cannot be written; the file is unchanged.
     """
-    path = path.resolve()  # a link stays one
-    path.open("r+b").close()  # what may not be written is not replaced either
+    path = path.resolve()  # replace the file that a link points to, not the link
+    path.open("r+b").close()  # a rename would also replace a file that this user may not write
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".new")
     draft = Path(name)
     try:
@@ -251,7 +251,7 @@ def _replace(path: Path, text: str) -> None:
 
 
 def _by_hand(table: str, steps: Sequence[Step]) -> str:
-    what = (f"source.{name}: {'take out' if step is remove_entry else 'add'} {table}" for name, step in steps)
+    what = (f"source.{name}: {'remove' if step is remove_entry else 'add'} {table}" for name, step in steps)
     return f"{'; '.join(what)}; then send the bridge SIGHUP"
 
 

@@ -1,4 +1,4 @@
-"""``cdc topics``: compacted topics, ours or other programs', looked at without Spark and without JMX."""
+"""``cdc topics``: looks at compacted topics of any program, without Spark and without JMX."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from cdc.topics.scan import KeyRead, read_keys
 from cdc.topics.share_groups import share_groups
 
 topics_app = typer.Typer(
-    help="Look at compacted topics, yours or other programs': why they are not compacted, what that costs.",
+    help="Look at compacted topics of any program: why they are not compacted, and what that costs.",
     no_args_is_help=True,
 )
 
@@ -62,7 +62,7 @@ def inspect_topics(
             "--newest",
             min=1,
             metavar="N",
-            help="Read each partition's newest N offsets only; all unless given.",
+            help="Read only the newest N offsets of each partition; all by default.",
             show_default=False,
         ),
     ] = None,
@@ -70,10 +70,10 @@ def inspect_topics(
 ) -> None:
     """Show what partitions hold and why they are not being compacted, each reason with the command that helps.
 
-    It reads each partition twice: its batches as they lie on disk, then its records. Some 250 MB of memory hold a
-    million keys; partitions are read one after the other.
+    It reads each partition twice: first its batches as they lie on disk, then its records. It reads one partition after
+    the other, and needs about 250 MB of memory per million keys.
 
-    Exit code 0 when waiting is enough, 1 when a partition needs someone, 2 when there is no answer.
+    Exit code 0 when waiting is enough, 1 when you have to act, 2 when a topic could not be read.
 
     Examples:
 
@@ -112,23 +112,23 @@ def lint_topics(
         typer.Option(
             "--rebuild-time",
             metavar="DURATION",
-            help="How long your slowest reader needs for the whole topic: tombstones must stay longer.",
+            help="How long your slowest reader takes for the whole topic: tombstones must stay longer.",
             show_default=False,
         ),
     ] = None,
     newest: Annotated[
         int,
         typer.Option(
-            "--newest", min=0, metavar="N", help="Look for missing keys and empty values in each partition's newest N."
+            "--newest", min=0, metavar="N", help="Look for bad records in the newest N offsets of each partition."
         ),
     ] = 10_000,
     as_json: JsonOption = False,
 ) -> None:
-    """Name everything that makes a topic unfit to hold state: settings, copies, records without a key, readers.
+    """Find everything that makes a topic unfit to hold state: settings, copies, records without a key, readers.
 
-    With a configuration, it also names records of the bridge's topics that the bridge cannot have written.
+    With a configuration, it also finds records in the bridge's topics that the bridge cannot have written.
 
-    Exit code 0 when there is nothing, 1 when there is something, 2 when there is no answer.
+    Exit code 0 when it finds nothing, 1 when it finds something, 2 when a topic could not be read.
 
     Examples:
 
@@ -162,7 +162,7 @@ def lint_topics(
 
 
 def _looked_at(subject: Subject, records: Iterable[KeyRead], bridge: ConfiguredBridge | None) -> Subject:
-    """With what its records say; of a bridge's topic, whether they are the bridge's."""
+    """Returns the subject with what its records show: no key, an empty value, or not written by the bridge."""
     keyless = empty = looked_at = 0
     foreign = None if bridge is None else bridge.records_of(subject.topic)
     for record in records:
@@ -185,11 +185,12 @@ def partitioner(
     top: Annotated[int, typer.Option("--top", min=0, max=100, help="How many of the busiest keys to name.")] = 5,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell which partitioner put the keys where they are, and which keys lie in two partitions.
+    """Show which partitioner put the keys where they are, and which keys lie in two partitions.
 
-    A key in two partitions is never compacted as one, and a tombstone deletes it in one of them only.
+    A key in two partitions is never compacted as one key, and a tombstone deletes it in only one of them.
 
-    Exit code 0 when each key has one place, 1 when one has several or two writers disagree, 2 when there is no answer.
+    Exit code 0 when each key is in one partition, 1 when a key is in several or writers disagree, 2 when the topic
+    could not be read.
 
     Examples:
 

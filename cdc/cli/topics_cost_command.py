@@ -46,7 +46,7 @@ def estimate_cost(
             "--throughput",
             min=0.001,
             metavar="MB/S",
-            help="What the cleaner may read and write together; the broker's throttle unless given.",
+            help="How much the cleaner may read and write in total; the broker's throttle by default.",
             show_default=False,
         ),
     ] = None,
@@ -56,19 +56,22 @@ def estimate_cost(
             "--buffer",
             min=1_048_577,
             metavar="BYTES",
-            help="log.cleaner.dedupe.buffer.size; the broker's unless given.",
+            help="log.cleaner.dedupe.buffer.size; the broker's value by default.",
             show_default=False,
         ),
     ] = None,
     threads: Annotated[
         int | None,
-        typer.Option("--threads", min=1, help="log.cleaner.threads; the broker's unless given.", show_default=False),
+        typer.Option(
+            "--threads", min=1, help="log.cleaner.threads; the broker's value by default.", show_default=False
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Estimate what the next cleaning of a topic costs: passes, bytes read and written, time, free disk.
 
-    It reads the topic, and fills maps of keys as the cleaner would. It says which ratio, segment size and buffer suit.
+    It reads the topic, and fills maps of keys as the cleaner would. It suggests a ratio, a segment size and a buffer
+    size.
 
     Examples:
 
@@ -102,7 +105,7 @@ def tombstones(
         typer.Option(
             "--slowest-reader",
             metavar="DURATION",
-            help="How long your slowest reader may be away; counted besides the consumer groups of the topic.",
+            help="How long your slowest reader may be away, in addition to the consumer groups of the topic.",
             show_default=False,
         ),
     ] = None,
@@ -111,15 +114,15 @@ def tombstones(
         typer.Option(
             "--rebuild-time",
             metavar="DURATION",
-            help="How long a rebuild takes; measured by reading the topic unless given.",
+            help="How long a rebuild takes; by default, the topic is read to measure it.",
             show_default=False,
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare how long tombstones stay with what readers need: their delay, and the time of a rebuild.
+    """Compare how long tombstones stay with what readers need: their lag, and the time of a rebuild.
 
-    Exit code 0 when the window is at least twice what is needed, 1 when it is not, 2 when there is no answer.
+    Exit code 0 when tombstones stay at least twice as long as needed, 1 when not, 2 when the topic could not be read.
 
     Examples:
 
@@ -131,10 +134,7 @@ def tombstones(
     with Cluster(options) as cluster, progress() as begin:
         places = cluster.places([topic])[topic]
         settings = topic_settings(cluster.settings([topic])[topic])
-        groups = [
-            TombstoneReader(f"group {each.name}", each.behind_ms, each.behind)
-            for each in readers(cluster, places, now_ms())
-        ]
+        groups = [dataclasses.replace(each, name=f"group {each.name}") for each in readers(cluster, places, now_ms())]
         if slowest_reader is not None:
             groups.append(TombstoneReader("the slowest reader", duration_ms(slowest_reader), 0))
         if rebuild_time is not None:
@@ -155,8 +155,8 @@ def _budget_lines(found: Budget, groups: list[TombstoneReader], rebuild_ms: int)
     yield f"{' ' if found.state == 'kept' else '!'} {found.state}: {found.text}"
     if found.remedy:
         yield f"    what to do: {found.remedy}"
-    for each in groups:
-        yield f"  {each.name}: {duration(each.behind_ms)} behind, {counted(each.behind, 'offset')}"
+    for name, lag_ms, offsets in map(dataclasses.astuple, groups):
+        yield f"  {name}: lag {duration(lag_ms)}, {counted(offsets, 'offset')}"
     yield f"  a rebuild: {duration(rebuild_ms)}"
 
 
@@ -168,7 +168,7 @@ def rebuild_test(
     client: ClientOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Read a topic from its beginning to its end now, and tell how long that took and how much state it is.
+    """Read a topic from its beginning to its end, and show how long that took and how much state it holds.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""What the commands of ``cdc topics`` share: where the cluster is, which topics are meant, progress, output.
+"""Options and output that the commands of ``cdc topics`` share: the cluster, the topics, progress bars, JSON.
 
 ``cdc get`` and ``cdc watch`` find their cluster in the same way.
 """
@@ -29,14 +29,14 @@ _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_
 TopicsArgument: TypeAlias = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[TOPIC]…", help="Topics; all compacted ones of the configuration, or of the cluster, unless given."
+        metavar="[TOPIC]…", help="Topics; by default, all compacted topics of the configuration or of the cluster."
     ),
 ]
-TopicArgument: TypeAlias = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
+TopicArgument: TypeAlias = Annotated[str, typer.Argument(metavar="TOPIC", help="The name of the topic.")]
 BootstrapOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        "--bootstrap", "-b", metavar="HOST:PORT", help="A cluster without a configuration file.", show_default=False
+        "--bootstrap", "-b", metavar="HOST:PORT", help="A cluster, instead of a configuration file.", show_default=False
     ),
 ]
 ClientOption: TypeAlias = Annotated[
@@ -49,14 +49,14 @@ JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one J
 def connection(
     config: Path | None, bootstrap: str | None, client: list[str] | None
 ) -> tuple[Mapping[str, Any], Config | None]:
-    """librdkafka's options, and the configuration; None for a cluster of other programs.
+    """Returns librdkafka's options, and the configuration; None instead of that with ``--bootstrap``.
 
     Raises:
-        ConfigError: the file or an option is wrong.
+        ConfigError: the file or an option is invalid.
     """
     if bootstrap is None:
         if client:
-            raise ConfigError("-X belongs to --bootstrap", remedy="write it under kafka.options in the file")
+            raise ConfigError("-X needs --bootstrap", remedy="write the setting under kafka.options in the file")
         loaded = load_config(config)
         return loaded.kafka.client_options(), loaded
     pairs = [each.partition("=") for each in client or ()]
@@ -66,10 +66,10 @@ def connection(
 
 
 def wanted(cluster: Cluster, topics: list[str] | None, config: Config | None) -> dict[str, list[PartitionPlace]]:
-    """Partitions by topic: those that are named, else all of ours, else all of the cluster's that are compacted.
+    """Returns the partitions of topics: of the named ones, else of all compacted ones of the configuration or cluster.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no such topic.
         TopicRefused: a topic does not exist.
     """
     found = cluster.places(topics or ())
@@ -91,7 +91,7 @@ def _is_ours(topic: str, config: Config) -> bool:
 
 @contextmanager
 def progress() -> Iterator[Begin]:
-    """A bar for each partition while it is read; nothing is left of it, and nothing shown where nobody looks."""
+    """Show a progress bar for each partition that is read, on a terminal only; it disappears at the end."""
     console = Console(stderr=True, highlight=False)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
@@ -105,10 +105,10 @@ def progress() -> Iterator[Begin]:
 
 
 def duration_ms(text: str) -> int:
-    """``90s``, ``15m``, ``36h``, ``7d`` in milliseconds.
+    """Returns a duration such as ``90s``, ``15m``, ``36h`` or ``7d`` in milliseconds.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: the duration is invalid.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)", text.strip())
     if match is None:
@@ -117,12 +117,12 @@ def duration_ms(text: str) -> int:
 
 
 def now_ms() -> int:
-    """The clock that ages count from."""
+    """Returns this machine's clock, which ages are computed from."""
     return time.time_ns() // 1_000_000
 
 
 def show(title: str, table: RenderableType | None, lines: Iterable[str]) -> None:
-    """A title, a table and what stands below it; lines are not wrapped, so that commands can be copied."""
+    """Print a title, a table and lines below it. The lines are not wrapped, so that commands can be copied."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = WIDTH
@@ -133,5 +133,5 @@ def show(title: str, table: RenderableType | None, lines: Iterable[str]) -> None
 
 
 def show_json(document: Mapping[str, Any]) -> None:
-    """One object, for programs."""
+    """Print one JSON object, for programs."""
     typer.echo(json.dumps(document, indent=2, ensure_ascii=False))

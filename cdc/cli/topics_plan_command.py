@@ -1,4 +1,4 @@
-"""``cdc topics plan`` and ``apply``: settings as they should be, each with its reason; only safe changes are made."""
+"""``cdc topics plan`` and ``apply``: show which settings should change and why, and make the safe changes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from cdc.topics.scan import Begin
 
 SetOption: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="Want this setting instead; may be repeated."),
+    typer.Option("--set", metavar="NAME=VALUE", help="Plan for this value of a setting; may be repeated."),
 ]
 
 
@@ -43,12 +43,12 @@ def show_plan(
     settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show which settings should be others, and why. Changes nothing.
+    """Show which settings should change, and why. Changes nothing.
 
-    Of topics of the bridge, the section topics of the configuration says what is wanted. Of other topics, it is what
-    suits any state topic.
+    For topics of the bridge, the configuration's section topics says what the settings should be. For other topics, the
+    plan has the values that suit any topic with state.
 
-    Exit code 0 when there is nothing to change, 1 when there is, 2 when there is no answer.
+    Exit code 0 when there is nothing to change, 1 when there is, 2 when a topic could not be read.
 
     Examples:
 
@@ -77,9 +77,9 @@ def apply_plan(
     settings: SetOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Make the safe changes of a plan, after asking. What may lose rows or deletes is refused and left to you.
+    """Make the safe changes of a plan, after asking. A change that may lose rows or deletes is left to you.
 
-    Exit code 0 when all is as wanted now, 1 when something was refused, 2 when it could not be done.
+    Exit code 0 when all settings are right now, 1 when a change was refused, 2 when it could not be done.
 
     Examples:
 
@@ -137,5 +137,5 @@ def _lines(found: list[SettingChange], *, safe: str) -> Iterator[str]:
         if each.refusal:
             yield f"    because {each.refusal}"
         if each.by_hand:
-            yield f"    by hand, if you know that it is right: {each.by_hand}"
+            yield f"    if you know that it is right, do it by hand: {each.by_hand}"
     yield ""

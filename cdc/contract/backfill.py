@@ -1,4 +1,4 @@
-"""Keys and values of ``{name}.__progress`` that concern backfills: how far each is, and what people ask for."""
+"""Keys and values of the backfill records in ``{name}.__progress``: how far backfills are, and people's requests."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from cdc.contract.record import BackfillProgress, BackfillRequest, LeafProgress
 
 
 def backfill_key(table: str) -> bytes:
-    """The key of a table's backfill; ``table`` is ``namespace.table``."""
+    """The key of the record about a table's backfill; ``table`` is ``namespace.table``."""
     return orjson.dumps({"backfill": table})
 
 
 def request_key(request: str) -> bytes:
-    """The key of a request, by its id."""
+    """The key of the record with a request; ``request`` is its id."""
     return orjson.dumps({"request": request})
 
 
 def is_backfill_key(key: bytes | None) -> bool:
-    """Whether a record of the progress topic is a backfill's."""
+    """Whether a record of the progress topic says how far a backfill is."""
     return key is not None and key.startswith(b'{"backfill":')
 
 
@@ -34,12 +34,12 @@ def is_request_key(key: bytes | None) -> bool:
 
 
 def backfill_value(progress: BackfillProgress) -> bytes:
-    """The record's value, one JSON object with the attributes' names."""
+    """The record's value: one JSON object, whose members have the attributes' names."""
     return orjson.dumps({"v": 1, **asdict(progress), "lsn": str(progress.lsn)})
 
 
 def parse_backfill(value: bytes) -> BackfillProgress:
-    """Read a backfill's progress back.
+    """Parse a backfill's progress.
 
     Raises:
         DecodeError: not a backfill record of version 1.
@@ -48,12 +48,12 @@ def parse_backfill(value: bytes) -> BackfillProgress:
 
 
 def request_value(request: BackfillRequest) -> bytes:
-    """The record's value, one JSON object with the attributes' names."""
+    """The record's value: one JSON object, whose members have the attributes' names."""
     return orjson.dumps({"v": 1, **asdict(request)})
 
 
 def parse_request(value: bytes) -> BackfillRequest:
-    """Read a request back.
+    """Parse a backfill request.
 
     Raises:
         DecodeError: not a request of version 1.
@@ -82,7 +82,7 @@ def _request(fields: dict[str, Any]) -> BackfillRequest:
 
 
 def _check_choice(fields: Mapping[str, Any]) -> None:
-    """Whoever may write to the topic chose them: what is not of its type must not come as far as a query."""
+    """Refuse values of a wrong type: anybody who may write to the topic chose them, and they go into a query."""
     where, rate = fields.get("where"), fields.get("rate")
     if not isinstance(fields["request"], str) or not isinstance(where, str | None) or "\0" in (where or ""):
         raise TypeError("request or where")

@@ -1,10 +1,10 @@
-"""What PostgreSQL said: relations, row changes and transaction boundaries, as the decoder hands them on.
+"""What PostgreSQL said: relations, row changes and transaction boundaries, as the decoder returns them.
 
-Values are the server's text form as bytes, untouched. The three ways to have no bytes are three different things:
-``None`` is SQL NULL, ``UNCHANGED_TOAST`` is a value the server did not send, and a column absent from the relation
-is not there at all.
+Values are the bytes of the server's text form, unchanged. A value without bytes is one of three different things:
+``None`` is SQL NULL, ``UNCHANGED_TOAST`` is a value that the server did not send, and a column that is absent from the
+relation does not exist.
 
-Messages of the hot path are named tuples: as immutable as frozen dataclasses and three times cheaper to make.
+Messages on the hot path are named tuples: as immutable as frozen dataclasses, and three times cheaper to make.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cdc.base.table_names import qualified
 
 
 class UnchangedToast(enum.Enum):
-    """The type of ``UNCHANGED_TOAST``: an out-of-line value that an UPDATE did not touch and pgoutput left out."""
+    """The type of ``UNCHANGED_TOAST``: an out-of-line value that an UPDATE did not change and pgoutput left out."""
 
     UNCHANGED_TOAST = "unchanged toast"
 
@@ -26,11 +26,11 @@ class UnchangedToast(enum.Enum):
 UNCHANGED_TOAST: Final = UnchangedToast.UNCHANGED_TOAST
 
 Row: TypeAlias = tuple[bytes | Literal[UnchangedToast.UNCHANGED_TOAST] | None, ...]
-"""One value per column of the relation, in attribute order."""
+"""A row: one value per column of the relation, in attribute order."""
 
 
 class ReplicaIdentity(enum.Enum):
-    """``pg_class.relreplident``."""
+    """The replica identity of a table; the values are those of ``pg_class.relreplident``."""
 
     DEFAULT = "d"
     NOTHING = "n"
@@ -48,8 +48,9 @@ class Column:
         type_modifier: ``pg_attribute.atttypmod``, -1 for none.
         type_name: ``schema.name`` from the Type message (for a domain: of its base type), or of the built-in type.
         in_identity: the server flagged it as part of the replica identity (all columns under FULL).
-        number: ``pg_attribute.attnum``, where the catalog was read together with the rows; the stream does not tell it.
-        labels: of each value of an enum in its type the oid, and a hash of its label; likewise.
+        number: ``pg_attribute.attnum`` if the catalog was read together with the rows, else 0: the stream does not
+            tell it.
+        labels: oid and hashed label of each value, if the type is an enum and the catalog was read with the rows.
     """
 
     name: str
@@ -63,7 +64,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Relation:
-    """A table as one Relation message described it. Compared by identity: a new message makes a new object."""
+    """A table as one Relation message described it. Objects compare by identity: each message makes a new one."""
 
     relation_id: int
     namespace: str
@@ -86,7 +87,7 @@ class Begin(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """End of a transaction: everything below ``end_lsn`` that committed is now known."""
+    """End of a transaction: all commits below ``end_lsn`` are known by now."""
 
     commit_lsn: LSN
     end_lsn: LSN
@@ -94,16 +95,16 @@ class Commit(NamedTuple):
 
 
 class Insert(NamedTuple):
-    """A new row."""
+    """An inserted row."""
 
     relation: Relation
     new: Row
 
 
 class Update(NamedTuple):
-    """A changed row. ``old`` is None when no identity column changed and the identity is not FULL.
+    """An updated row. ``old`` is None if no identity column changed and the identity is not FULL.
 
-    ``old_is_full`` tells an 'O' tuple (whole old row) from a 'K' tuple (identity columns, all else None).
+    ``old_is_full`` tells an 'O' tuple (the whole old row) from a 'K' tuple (identity columns; all others are None).
     """
 
     relation: Relation
@@ -113,7 +114,7 @@ class Update(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """A removed row; ``old`` as in ``Update``, never None."""
+    """A deleted row. ``old`` is as in ``Update``, but never None."""
 
     relation: Relation
     old: Row
@@ -121,7 +122,7 @@ class Delete(NamedTuple):
 
 
 class Truncate(NamedTuple):
-    """TRUNCATE of one or several relations in one statement."""
+    """One TRUNCATE statement, of one or several relations."""
 
     relations: tuple[Relation, ...]
     cascade: bool
@@ -129,7 +130,7 @@ class Truncate(NamedTuple):
 
 
 class LogicalMessage(NamedTuple):
-    """``pg_logical_emit_message``; ``lsn`` is the message's own position."""
+    """A message of ``pg_logical_emit_message``; ``lsn`` is its own position."""
 
     transactional: bool
     lsn: LSN
@@ -138,14 +139,14 @@ class LogicalMessage(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Where a transaction was first committed, when it was itself replicated."""
+    """The origin of a transaction that was itself replicated: where it was first committed."""
 
     commit_lsn: LSN
     name: str
 
 
 class TypeDefinition(NamedTuple):
-    """A type that is not built in, announced before the relation that uses it. For a domain: its base type's name."""
+    """A type that is not built in, sent before the relation that uses it. For a domain, it has the base type's name."""
 
     oid: int
     namespace: str
@@ -153,7 +154,7 @@ class TypeDefinition(NamedTuple):
 
 
 class StreamStart(NamedTuple):
-    """A block of changes of a transaction still in progress (protocol 2); ``first_segment`` on its first block."""
+    """Start of a block of changes of a transaction in progress (protocol 2); ``first_segment`` on its first block."""
 
     xid: int
     first_segment: bool
@@ -164,7 +165,7 @@ class StreamStop(NamedTuple):
 
 
 class StreamCommit(NamedTuple):
-    """A streamed transaction committed: what ``Begin`` and ``Commit`` say of an ordinary one."""
+    """Commit of a streamed transaction: says what ``Begin`` and ``Commit`` say of an ordinary one."""
 
     xid: int
     commit_lsn: LSN
@@ -173,7 +174,7 @@ class StreamCommit(NamedTuple):
 
 
 class StreamAbort(NamedTuple):
-    """A streamed transaction (``subxid == xid``) or one of its subtransactions was rolled back."""
+    """Rollback of a streamed transaction (``subxid == xid``), or of one of its subtransactions."""
 
     xid: int
     subxid: int

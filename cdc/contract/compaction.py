@@ -1,8 +1,8 @@
-"""What a topic that holds state needs of Kafka's settings and of its records: the rules, said once. Pure.
+"""The rules for a topic that holds state: what it requires of Kafka's settings and of its records. Pure.
 
-``cdc topics lint``, ``cdc topics plan``, ``cdc topics why`` and the health job of Spark judge topics in different
-ways: by the settings alone, against what somebody wishes, by what the cleaner left, by every record. What they agree
-on stands here.
+``cdc topics lint``, ``cdc topics plan``, ``cdc topics why`` and Spark's health job judge topics in different ways: by
+the settings alone, against a wish, by what the cleaner left, and by every record. This module has the rules that they
+share.
 
 Sources: Kafka's topic configuration reference; ``LogCleaner`` for what is dropped and when; KIP-354 for
 ``max.compaction.lag.ms``; KIP-937 for timestamps ahead; KIP-1030 for short segments; KIP-1161 for an empty policy.
@@ -22,16 +22,16 @@ _HOUR_MS: Final = 60 * _MINUTE_MS
 _DAY_MS: Final = 24 * _HOUR_MS
 
 SHORTEST_SEGMENT_MS: Final = _MINUTE_MS
-"""Each segment is three files, and Kafka 5.0 is to refuse a shorter time."""
+"""Each segment is three files, and Kafka 5.0 will refuse a shorter time."""
 SHORTEST_WINDOW_MS: Final = _MINUTE_MS
-"""A reader that restarts may need that long to read on; with less it misses deletes."""
+"""A reader that restarts may need this long until it reads on; with less, it misses deletes."""
 GARBAGE_SHARE: Final = 0.5
-"""From here on, a new reader throws away half of what it fetches: worth somebody's attention."""
+"""A topic with this share of superseded records is worth attention: new readers throw away half of what they fetch."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """A topic's settings, in the words of Kafka's own names."""
+    """A topic's settings; the attributes have Kafka's names."""
 
     cleanup_policy: frozenset[str] = frozenset({"compact"})
     segment_ms: int = 604_800_000
@@ -43,17 +43,17 @@ class TopicSettings:
 
     @property
     def is_compacted(self) -> bool:
-        """Whether the cleaner looks at the topic at all."""
+        """Whether the topic is compacted at all."""
         return "compact" in self.cleanup_policy
 
     @property
     def roll_ms(self) -> int:
-        """After how much time of its records a segment is closed: max.compaction.lag.ms closes segments, too."""
+        """The record time after which a segment is closed; max.compaction.lag.ms closes segments, too."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
 
     @property
     def tombstone_window_ms(self) -> int:
-        """For how long a tombstone is sure to be there.
+        """How long a tombstone is sure to stay.
 
         Its clock starts when the cleaner first meets it, and the cleaner waits for the compaction lag before that.
         """
@@ -79,23 +79,23 @@ def topic_settings(found: Mapping[str, str]) -> TopicSettings:
 
 
 def superseded_at_most_ms(segment_ms: int, max_compaction_lag_ms: int) -> int:
-    """Returns how long a superseded record may stay: its segment must be closed, and then be due."""
+    """Returns how long a superseded record may stay: its segment has to be closed first, and then to be due."""
     return max_compaction_lag_ms + segment_ms
 
 
 def policies(text: str) -> frozenset[str]:
-    """Returns the policies that ``cleanup.policy`` lists; Kafka 4.2 allows none: keep for ever."""
+    """Returns the policies that ``cleanup.policy`` lists. Kafka 4.2 also allows none: records stay for ever."""
     return frozenset(part.strip() for part in text.split(",") if part.strip())
 
 
 class SettingRule(NamedTuple):
-    """What a topic that holds state needs of one setting.
+    """What a topic that holds state requires of one setting.
 
     Attributes:
         reason: what the setting is for.
-        least: the lowest value that suits any such topic; None where any does.
-        most: likewise the highest.
-        lowering: what a lower value may lose or stop; empty where it is safe.
+        least: the lowest value that suits every such topic; None if there is no limit.
+        most: the highest value that suits every such topic; None if there is no limit.
+        lowering: what a lower value may lose or stop; empty if it is safe.
     """
 
     reason: str
@@ -107,7 +107,7 @@ class SettingRule(NamedTuple):
 SETTING_RULES: Final[Mapping[str, SettingRule]] = {
     "cleanup.policy": SettingRule("a state topic keeps the latest record of each key, however old it is"),
     "delete.retention.ms": SettingRule(
-        "for so long a reader may be away and still see each tombstone",
+        "how long a reader may be away and still see every tombstone",
         least=_DAY_MS,
         lowering="a reader that is behind misses deletes: check with cdc topics tombstones first",
     ),
@@ -124,14 +124,14 @@ SETTING_RULES: Final[Mapping[str, SettingRule]] = {
         lowering="a writer whose clock is ahead by more would be refused: make sure that there is none",
     ),
     "min.cleanable.dirty.ratio": SettingRule("when the cleaner starts: lower keeps rebuilds short, and rewrites more"),
-    "min.compaction.lag.ms": SettingRule("for so long readers see each version of a row"),
-    "min.insync.replicas": SettingRule("an acknowledged record lies on so many disks at least"),
+    "min.compaction.lag.ms": SettingRule("how long readers are sure to see each version of a row"),
+    "min.insync.replicas": SettingRule("the least number of brokers that have an acknowledged record"),
     "partitions": SettingRule("a key's partition depends on their count"),
     "retention.bytes": SettingRule(
         "time alone decides what goes", lowering="the oldest records beyond that are deleted at once"
     ),
     "retention.ms": SettingRule(
-        "for so long a change stays in the history", lowering="changes older than that are deleted at once"
+        "how long a change stays in the history", lowering="changes older than that are deleted at once"
     ),
     "segment.ms": SettingRule(
         "the active segment is never cleaned, so it must be closed now and then", least=SHORTEST_SEGMENT_MS
@@ -140,7 +140,7 @@ SETTING_RULES: Final[Mapping[str, SettingRule]] = {
 
 
 class PolicyFault(NamedTuple):
-    """Why ``cleanup.policy`` does not suit state. ``loses_rows``: the latest row of a key may go."""
+    """Why ``cleanup.policy`` does not suit state; with ``loses_rows``, the latest row of a key may be deleted."""
 
     code: Literal["compact_delete", "delete", "keeps_all"]
     text: str
@@ -148,7 +148,8 @@ class PolicyFault(NamedTuple):
 
 
 def policy_fault(policy: frozenset[str], retention: str) -> PolicyFault | None:
-    """Judges ``cleanup.policy``; ``retention`` says how long records stay, in words. None when it is ``compact``."""
+    """Returns what is wrong with ``cleanup.policy``; None if it is ``compact``. ``retention`` says in words how long
+    records stay."""
     if policy == {"compact", "delete"}:
         text = f"retention deletes the latest row of every key that has not changed within {retention}"
         return PolicyFault("compact_delete", f"cleanup.policy is compact,delete: {text}", loses_rows=True)
@@ -165,31 +166,32 @@ RecordFault: TypeAlias = Literal["keyless", "empty"]
 _RECORD_FAULTS: Final[Mapping[RecordFault, tuple[str, str]]] = {
     "keyless": (
         "the cleaner drops them, and no record ever replaces one",
-        "find the writer that sends them and stop it; what they say must be published again under keys",
+        "find the writer that sends them and stop it; then publish their content again with keys",
     ),
     "empty": (
-        "as deletes they have no effect, their keys stay for ever",
-        "let the writer send real nulls: only a record without a value is a tombstone; then send one for each such key",
+        "they do not delete anything, and their keys stay for ever",
+        "let the writer send real nulls, because only a record without a value is a tombstone; then send one for each "
+        "such key",
     ),
 }
 
 
 def record_fault(fault: RecordFault, which: str) -> tuple[str, str]:
-    """Says what is wrong with such records, like "3 records without a key", and what mends it."""
+    """Returns what is wrong with faulty records (``which``, like "3 records without a key"), and what corrects it."""
     why, remedy = _RECORD_FAULTS[fault]
     return f"{which}: {why}", remedy
 
 
 def writers_date_records(found: Mapping[str, str]) -> bool:
-    """Returns whether records carry their writers' clocks, and not the brokers': then a bound on them matters."""
+    """Whether records have their writers' timestamps, and not the brokers', so that a limit on timestamps matters."""
     return found.get("message.timestamp.type", "CreateTime") == "CreateTime"
 
 
 def short_segments(setting: str, value: str) -> str | None:
-    """Returns why a time after which segments are closed is too short; None when it is long enough."""
+    """Returns why the time after which segments are closed is too short; None if it is long enough."""
     if setting not in ("segment.ms", "max.compaction.lag.ms") or int(value) >= SHORTEST_SEGMENT_MS:
         return None
-    return f"{setting} is {duration(int(value))}: each segment is three files, and Kafka 5.0 is to refuse that"
+    return f"{setting} is {duration(int(value))}: each segment is three files, and Kafka 5.0 will refuse that"
 
 
 def alter(topic: str, setting: str) -> str:

@@ -1,13 +1,12 @@
-"""Whether changes may be missing between what is published and what comes next. Pure: facts in, ``GapError``s out.
+"""Finds out whether changes may be missing between what is published and what comes next. Pure: returns ``GapError``s.
 
-Theory of operation. Everything rests on three things that must fit together: the slot (which WAL can still come), the
-stored progress (which WAL is published) and the topics (what was published). Each may be lost, exchanged or set back
-behind our back, and then the stream would go on without a word. So each is compared with what was written down of it.
+Theory of operation. Three things must fit together: the slot (which WAL can still come), the stored progress (which WAL
+is published) and the topics (what was published). Each may be lost, replaced or restored to an older state unnoticed,
+and the stream would go on as if nothing had happened. So each is compared with what was recorded about it. The
+publication decides which changes in the WAL are sent, so it is compared, too.
 
-The publication decides what of the WAL comes, and is compared, too.
-
-A ``SlotGap`` is closed by a slot made anew and a backfill, with sweep, of every table; a ``TableGap`` by one of its
-tables. Any other ``GapError`` needs a person: most of all another database, which must never overwrite topics.
+A new slot and a backfill of every table, with sweep, close a ``SlotGap``. A backfill of its tables closes a
+``TableGap``. Any other ``GapError`` needs a person, above all another database, which must never overwrite the topics.
 """
 
 from __future__ import annotations
@@ -30,24 +29,27 @@ _INVALIDATED: Final[Mapping[str, str]] = {
     "wal_level_insufficient": "wal_level was lowered below logical",
     "idle_timeout": "nobody read from it for longer than idle_replication_slot_timeout",
 }
-"""https://www.postgresql.org/docs/current/view-pg-replication-slots.html"""
+"""Explains the values of ``invalidation_reason``.
+
+https://www.postgresql.org/docs/current/view-pg-replication-slots.html
+"""
 
 
 class SlotGap(GapError):
-    """What is published does not connect to what the slot will deliver.
+    """The slot will not deliver everything that follows the published changes.
 
     Args:
-        message: names slot or server, and what may be missing.
+        message: names slot or server, and says what may be missing.
     """
 
     def __init__(self, message: str) -> None:
         super().__init__(
-            message, remedy=f"{_HEAL}  # makes the slot anew, publishes all tables again, deletes rows that are gone"
+            message, remedy=f"{_HEAL}  # recreates the slot, publishes all tables again, deletes rows that are gone"
         )
 
 
 class TableGap(GapError):
-    """Rows of some tables may be missing, and a backfill of these brings them in.
+    """Rows of some tables may be missing; a backfill of these tables publishes them.
 
     Args:
         message: says what may be missing, and why.
@@ -61,25 +63,25 @@ class TableGap(GapError):
 
 
 class TopicGap(TableGap):
-    """A topic lost records; its tables are not whole."""
+    """A topic lost records, so it no longer holds its whole table."""
 
 
 class PublicationGap(TableGap):
-    """Tables were out of the publication for a while: what changed in them meanwhile is not in the stream."""
+    """Tables were out of the publication for a while; the stream lacks their changes from that time."""
 
 
 def published_until(stored: Progress) -> LSN:
-    """Behind every position that a published record can have."""
+    """Returns an LSN past every record that the stored progress covers."""
     return stored.lsn if stored.partial is None else max(stored.lsn, LSN(stored.partial.lsn + 1))
 
 
 def foreign_source(name: str, stored: Progress, source: SourceIdentity, database: str) -> GapError | None:
-    """Whether these topics belong to another database. No backfill helps: it would mix two databases' rows."""
+    """Returns the gap if these topics belong to another database: a backfill would mix the rows of two databases."""
     before = stored.source
     if before.system_identifier != source.system_identifier:
         what = (
             f"the topics of {name!r} were published from another server: its system identifier was "
-            f"{before.system_identifier}, this one's is {source.system_identifier}"
+            f"{before.system_identifier}, that of this server is {source.system_identifier}"
         )
     elif before.database_oid != source.database_oid:
         what = (
@@ -90,8 +92,8 @@ def foreign_source(name: str, stored: Progress, source: SourceIdentity, database
         return None
     return GapError(
         what,
-        remedy="correct source.dsn; a database that was restored, upgraded or made anew gets a new `name`, and with it "
-        "topics of its own",
+        remedy="correct source.dsn; if the database was restored, upgraded or recreated, give the bridge a new `name`, "
+        "and with it new topics",
     )
 
 
@@ -105,16 +107,17 @@ def stream_gap(
     left_at: Callable[[], LSN | None],
     newest: LSN = ZERO,
 ) -> SlotGap | None:
-    """Whether the server can go on where the topics end.
+    """Returns the gap if the server cannot go on where the topics end.
 
     Args:
-        name: of the slot.
-        stored: the progress; of this cluster and database.
-        slot: None when there is none.
+        name: the slot's name.
+        stored: the progress of this cluster and database.
+        slot: the slot's state; None when there is no slot.
         source: the server now.
-        wal_end: None for a standby, whose end comes later.
-        left_at: where this server's timeline left the stored one, None when it never did; asked only if they differ.
-        newest: the newest commit LSN in the topics, where they may hold rows beyond the progress.
+        wal_end: the end of the server's WAL; None for a standby, which is still receiving WAL.
+        left_at: returns where this server's timeline left the stored one, None if it never did; called only if the
+            timelines differ.
+        newest: the newest commit LSN in the topics, if they may hold rows beyond the progress.
     """
     until, was, now = published_until(stored), stored.source.timeline, source.timeline
     until = max(until, LSN(newest + 1)) if newest else until
@@ -124,7 +127,7 @@ def stream_gap(
             how = f"left timeline {was} at {left}" if left else f"does not descend from timeline {was}"
             return SlotGap(
                 f"the server is on timeline {now}, which {how}, and {until} is published: "
-                "topics hold changes that this server never had, and may miss changes that it made meanwhile"
+                "topics hold changes that this server never had, and may lack changes that it made meanwhile"
             )
     elif wal_end is not None and wal_end < max(stored.lsn, newest):
         return SlotGap(
@@ -138,7 +141,7 @@ def stream_gap(
 
 
 def slot_gap(name: str, stored: Progress, slot: SlotState | None) -> SlotGap | None:
-    """Whether the slot still delivers everything behind the stored progress; arguments as for ``stream_gap``."""
+    """Returns the gap if the slot cannot deliver all that follows the progress; arguments as for ``stream_gap``."""
     if slot is None:
         return SlotGap(
             f"replication slot {name!r} is gone, but topics were published up to {stored.lsn}: "
@@ -151,22 +154,22 @@ def slot_gap(name: str, stored: Progress, slot: SlotState | None) -> SlotGap | N
     if slot.confirmed_flush_lsn is not None and slot.confirmed_flush_lsn > stored.lsn:
         return SlotGap(
             f"replication slot {name!r} was confirmed up to {slot.confirmed_flush_lsn}, beyond what is published "
-            f"({stored.lsn}): it was made anew, or somebody else read from it, and changes in between are missing"
+            f"({stored.lsn}): it was recreated, or somebody else read from it, and changes in between are missing"
         )
     return None
 
 
 def slot_before_publication(slot: str, publication: str) -> GapError:
-    """The slot is older than the publication, and the server refuses to read the WAL between the two, for ever."""
+    """The gap of a slot that is older than its publication: the server never decodes the WAL between the two."""
     return GapError(
-        f"replication slot {slot!r} begins before publication {publication!r} was made, so the server cannot decode "
+        f"replication slot {slot!r} begins before publication {publication!r} was created, so the server cannot decode "
         "the WAL between the two",
-        remedy=f"SELECT pg_drop_replication_slot('{slot}');  -- then: {_HEAL}  # makes it anew",
+        remedy=f"SELECT pg_drop_replication_slot('{slot}');  -- then: {_HEAL}  # recreates the slot",
     )
 
 
 def forgotten_progress(progress_topic: str, newest: LSN) -> SlotGap:
-    """The topics hold records, and nothing says how far they go."""
+    """The gap of topics that hold records although no progress is stored: nothing says where to go on."""
     return SlotGap(
         f"topic {progress_topic!r} holds no progress, but topics hold records up to {newest}: "
         "the position to go on from is lost, and changes since then may be missing"
@@ -176,13 +179,13 @@ def forgotten_progress(progress_topic: str, newest: LSN) -> SlotGap:
 def publication_gaps(
     name: str, recorded: Mapping[str, Membership], now: Mapping[str, Membership], *, options_tell: bool
 ) -> list[GapError]:
-    """Changes that the publication may have left out since it was seen last.
+    """Returns gaps for changes that the publication may have left out since the bridge last saw it.
 
     Args:
-        name: of the publication.
+        name: the publication's name.
         recorded: what carried each table then.
-        now: what carries it now; tables of other names, and tables made anew, are no gap.
-        options_tell: whether a publication whose options were written counts: PostgreSQL 14 has them written when
+        now: what carries each table now. A table of another name, or one that was recreated, is not a gap.
+        options_tell: whether rewritten options count. They do not with PostgreSQL 14, which also rewrites them when
             partitions are attached.
     """
     same = [table for table, was in recorded.items() if table in now and now[table].table == was.table]
@@ -190,22 +193,20 @@ def publication_gaps(
         was, one = recorded[table], now[table]
         if was.publication != one.publication:
             return [
-                SlotGap(
-                    f"publication {name!r} was dropped and made anew: changes between the two are not in the stream"
-                )
+                SlotGap(f"publication {name!r} was dropped and recreated: changes in between are not in the stream")
             ]
         if was.version != one.version and was.owner == one.owner and options_tell:
             return [
                 SlotGap(
                     f"publication {name!r} was altered (its options, or its name): it may have left out changes for "
-                    "a while, and nobody can tell now"
+                    "a while, and nothing shows which"
                 )
             ]
     if absent := [table for table in same if not set(recorded[table].routes) <= set(now[table].routes)]:
         return [
             PublicationGap(
                 f"publication {name!r} did not carry {', '.join(sorted(absent))} for a while, or carried less of it: "
-                "what changed meanwhile is not in the stream",
+                "the stream lacks changes from that time",
                 sorted(absent),
             )
         ]
@@ -215,12 +216,12 @@ def publication_gaps(
 def topic_gaps(
     known: Mapping[str, KnownTopic], now: Mapping[str, KnownTopic], tables: Mapping[str, Sequence[str]]
 ) -> list[GapError]:
-    """What topics lost since they were seen last.
+    """Returns gaps for what topics lost since the bridge last saw them.
 
     Args:
-        known: as they were seen last.
-        now: those that exist.
-        tables: whose rows a topic holds, by topic, for all topics that matter.
+        known: the topics as they were last seen.
+        now: the topics that exist.
+        tables: the tables whose rows a topic holds, by topic; other topics are not compared.
     """
     found: list[GapError] = []
     for topic, names in tables.items():
@@ -228,11 +229,9 @@ def topic_gaps(
         if before is None:
             continue
         if after is None:
-            found.append(TopicGap(f"topic {topic!r} is gone, with everything that was published into it", names))
+            found.append(TopicGap(f"topic {topic!r} is gone, with all its records", names))
         elif after.topic_id != before.topic_id:
-            found.append(
-                TopicGap(f"topic {topic!r} was deleted and made anew: what was published into it before is gone", names)
-            )
+            found.append(TopicGap(f"topic {topic!r} was deleted and recreated: its earlier records are gone", names))
         elif len(after.ends) != len(before.ends):
             found.append(_scattered(topic, before, after))
         elif lost := _lost_records(before, after):
@@ -242,23 +241,23 @@ def topic_gaps(
 
 def _scattered(topic: str, before: KnownTopic, after: KnownTopic) -> GapError:
     return GapError(
-        f"topic {topic!r} has {len(after.ends)} partitions now, and {len(before.ends)} when its keys were published: "
-        "a key may lie in two of them now, and its older record would stay for ever",
+        f"topic {topic!r} has {len(after.ends)} partitions now, but {len(before.ends)} when its keys were published: "
+        "a key may now lie in two partitions, and its older record would stay for ever",
         remedy=f"kafka-topics.sh --bootstrap-server … --delete --topic {topic}  # then: {_HEAL}",
     )
 
 
 def _lost_records(before: KnownTopic, after: KnownTopic) -> str:
-    """In words, for the first partition that lost some; empty when none did."""
+    """Says in words which records the first damaged partition lost; empty if no partition lost any."""
     for number, (low, end) in enumerate(zip(after.low, after.ends, strict=True)):
         if end < before.ends[number]:
             return (
-                f"partition {number} ends at offset {end}, and went to {before.ends[number]} "
+                f"partition {number} ends at offset {end}, but reached {before.ends[number]} before "
                 "(a broker's disk was lost or restored, or a replica that was behind became leader)"
             )
         if low > before.low[number]:
             return (
-                f"partition {number} begins at offset {low}, and began at {before.low[number]} "
+                f"partition {number} begins at offset {low}, but began at {before.low[number]} before "
                 "(somebody deleted records, or cleanup.policy was not compact)"
             )
     return ""

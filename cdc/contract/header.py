@@ -1,8 +1,9 @@
-"""The one header, ``cdc``: ASCII ``key=value`` pairs joined by ``;`` that say what a record means and where it stands.
+"""The record header ``cdc``: ASCII ``key=value`` pairs, joined by ``;``, that say what a record means and its position.
 
 ``v=1;op=u;lsn=0/1925728;seq=17;xid=734;ts=1795190486566123;schema=3f2a91c05b7e6d14``
 
-One header because each costs more CPU in the producer than a row's encoding. Readers must ignore keys they do not know.
+There is only one header, because each costs the producer more CPU than encoding a row. Readers must ignore keys that
+they do not know.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ TRUNCATE: Final = "t"
 _OPS: Final = frozenset((INSERT, UPDATE, DELETE, BACKFILL, TRUNCATE))
 
 NEWER: Final = "newer"
-"""``toast``: a value left out by the stream was read later, and may be newer than the record's LSN says."""
+"""The value of ``toast``: the stream left out a value, which was read later and may be newer than the record's LSN."""
 
 _NO_ROW: Final = b";row=none"
 
@@ -41,14 +42,14 @@ class Header:
 
     Attributes:
         op: c insert, u update, d delete, r backfill, t truncate.
-        lsn: the transaction's commit LSN; of a backfill record the stream position at which it was published.
+        lsn: the transaction's commit LSN; for a backfill record, the stream position at which it was published.
         seq: ordinal of the change in its transaction, from 1.
         xid: 64-bit transaction id; None for a backfill record.
         ts: commit time, µs since 1970.
         schema: the relation's fingerprint.
         toast: ``newer`` or None.
         snap: a backfill chunk's ``pg_current_snapshot()``; None for a streamed record.
-        json_null: columns, by index in the schema, whose ``null`` is a JSON document and not NULL.
+        json_null: indexes of the columns whose ``null`` is a JSON document and not NULL.
     """
 
     op: str
@@ -63,7 +64,7 @@ class Header:
 
 
 class HeaderStamp:
-    """Makes the headers of one transaction: what its records share is put together once.
+    """Makes the headers of one transaction; builds what its records share only once.
 
     Args:
         lsn: commit LSN (``final_lsn`` of Begin).
@@ -72,60 +73,63 @@ class HeaderStamp:
         snap: a backfill chunk's snapshot, else None.
     """
 
-    __slots__ = ("_before_seq", "_behind_seq", "_templates")
+    __slots__ = ("_after_seq", "_before_seq", "_templates")
 
     def __init__(self, lsn: LSN, xid: int | None, ts: int, snap: str | None = None) -> None:
         actor = f"xid={xid}" if xid is not None else f"snap={snap}"
         self._before_seq = f";lsn={lsn};seq=".encode()
-        self._behind_seq = f";{actor};ts={ts};schema=".encode()
+        self._after_seq = f";{actor};ts={ts};schema=".encode()
         self._templates: dict[tuple[str, str], bytes] = {}
 
     def header(self, op: str, seq: int, schema: str) -> bytes:
-        """A record's header."""
+        """Returns a record's header."""
         template = self._templates.get((op, schema))
         if template is None:
-            before_op, before_seq, behind_seq = self.around(schema)
-            self._templates[op, schema] = template = before_op + op.encode() + before_seq + b"%d" + behind_seq
+            before_op, before_seq, after_seq = self.around(schema)
+            self._templates[op, schema] = template = before_op + op.encode() + before_seq + b"%d" + after_seq
         return template % seq
 
     def around(self, schema: str) -> tuple[bytes, bytes, bytes]:
-        """What stands before ``op``, between it and ``seq``, and behind that: whoever has these makes headers."""
-        return b"v=1;op=", self._before_seq, self._behind_seq + schema.encode()
+        """Returns the parts before ``op``, between ``op`` and ``seq``, and after ``seq``, to make headers from."""
+        return b"v=1;op=", self._before_seq, self._after_seq + schema.encode()
 
 
 def of_schema(header: bytes, schema: str) -> bytes:
-    """A header as ``HeaderStamp`` makes it, with another fingerprint."""
+    """Returns a header of ``HeaderStamp`` with another fingerprint."""
     return header[: header.rindex(b"=") + 1] + schema.encode()
 
 
 def schema_of(header: bytes) -> str:
-    """Only the fingerprint; empty where there is none."""
+    """Returns only the fingerprint; empty if there is none."""
     match = _SCHEMA.search(header)
     return "" if match is None else match[1].decode()
 
 
 def newer(header: bytes) -> bytes:
-    """The same header, saying that a value in the record may be newer than its LSN."""
+    """Returns the header with the mark that a value in the record may be newer than its LSN."""
     return header + b";toast=newer"
 
 
 def with_null_documents(header: bytes, columns: Iterable[int]) -> bytes:
-    """The same header, naming the json columns (from 0) whose ``null`` is the document and not NULL."""
+    """Returns the header with the indexes (from 0) of json columns whose ``null`` is a document and not NULL."""
     return header + b";json_null=" + b",".join(b"%d" % column for column in columns)
 
 
 def of_no_row(header: bytes) -> bytes:
-    """A tombstone's header, saying that only a record goes: its key is spelled, or placed, as the bridge never does."""
+    """Returns a tombstone's header with the mark that it deletes a stray record, not a row.
+
+    Such a record has a key in a spelling, or in a partition, that the bridge never uses.
+    """
     return header + _NO_ROW
 
 
 def is_of_no_row(header: bytes) -> bool:
-    """Whether ``of_no_row`` made it: the row that a reader may take for the key's is still there."""
+    """Whether ``of_no_row`` made the header: then the row that a reader may find by this key still exists."""
     return header.endswith(_NO_ROW)
 
 
 def header_position(header: bytes) -> Position:
-    """Only (lsn, seq): what a reader needs of every record.
+    """Returns only (lsn, seq), which readers need of every record.
 
     Raises:
         DecodeError: not a header of version 1.
@@ -138,7 +142,7 @@ def header_position(header: bytes) -> Position:
 
 
 def parse_header(header: bytes) -> Header:
-    """All of it.
+    """Parse a whole header.
 
     Raises:
         DecodeError: not a header of version 1.
@@ -164,12 +168,12 @@ def parse_header(header: bytes) -> Header:
 
 @lru_cache(maxsize=1024)
 def _lsn(text: bytes) -> LSN:
-    """Records of one transaction follow one another and share it."""
+    """Parse an LSN. The cache helps, because records of one transaction follow one another and share the LSN."""
     return LSN.parse(text.decode())
 
 
 def _malformed(header: bytes) -> DecodeError:
     return DecodeError(
         f"header {HEADER_NAME!r} is not of topic contract version 1: {header[:200]!r}",
-        remedy="another program wrote into this topic, or a newer version of cdc did",
+        remedy="find out who wrote into this topic: another program, or a newer version of cdc",
     )

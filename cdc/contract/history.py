@@ -1,10 +1,10 @@
-"""Values of history topics: what each published change did to one key, and back again.
+"""Makes and parses the values of history topics: what each published change did to one key.
 
 ``{"v":1,"op":"u","lsn":"0/1925728","seq":17,"xid":734,"ts":1795190486566123,"schema":"3f2a91c05b7e6d14",
-"new":{…},"old":{…}}`` (no line break), with ``"toast":"newer"`` before ``new`` where the header says so. ``op`` is what
-happened to this key; it is the header's but for a change of the key, whose header says ``u``: the old key's record is
-``d``, the new key's is ``c``. ``new`` is the state topic's value byte for byte, ``old`` what the stream carried of the
-row before: all of it, the identity's columns, or null. Both records of a changed key have it.
+"new":{…},"old":{…}}`` (no line break), with ``"toast":"newer"`` before ``new`` if the header says so. ``op`` says what
+happened to this key. It is the header's, except for a change of the key: there the header says ``u``, and the history
+says ``d`` for the old key and ``c`` for the new one. ``new`` is the state topic's value, byte for byte. ``old`` is what
+the stream sent of the row before: all columns, those of the identity, or null. Both records of a changed key have it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _MEMBERS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class HistoryEncoder:
-    """Makes the history's value of each record, in the order in which the state topics get theirs.
+    """Makes the history's value for each record, in the order in which records go to the state topics.
 
     Args:
-        topics: history topic by state topic; looked at each time, so it may grow.
+        topics: history topic by state topic; looked up each time, so it may grow.
     """
 
     def __init__(self, topics: Mapping[str, str]) -> None:
@@ -41,14 +41,15 @@ class HistoryEncoder:
         self._moved: tuple[bytes, bytes] | None = None
 
     def value(self, value: bytes | None, header: bytes, old: bytes | None) -> bytes:
-        """The history's value for a record of a state topic.
+        """Returns the history's value for a record of a state topic.
 
         Args:
-            value, header: the record's.
-            old: what the stream says of the row before, as ``TableEncoder.old`` makes it.
+            value, header: of that record.
+            old: what the stream says about the row before the change, as ``TableEncoder.old`` makes it.
         """
         op, lsn, seq, xid, ts, schema = _fields(header)
         position = lsn, seq
+        # A changed key is two records at one position: the old key's tombstone, then the row under the new key
         if op == b"u" and value is None:
             op, self._moved = b"d", position
         elif op == b"u" and position == self._moved:
@@ -74,10 +75,10 @@ class HistoryRecord:
         op: c insert, u update, d delete, r backfill, t truncate.
         position: commit LSN and ordinal, as in the header.
         xid: 64-bit transaction id; None for backfills, sweeps and repairs.
-        ts: commit time, µs since 1970; of a record without xid the time at which it was published.
+        ts: commit time, µs since 1970; for a record without xid, the time at which it was published.
         schema: the relation's fingerprint.
-        new: the row from here on, JSON text by column; None when there is none.
-        old: what is known of the row before, likewise; maybe only the identity's columns.
+        new: the row after the change, as JSON text by column; None if it was deleted.
+        old: what is known of the row before the change, in the same form; may be only the identity's columns.
         is_newer: a value in ``new`` may be newer than the position says.
     """
 
@@ -92,7 +93,7 @@ class HistoryRecord:
 
 
 def parse_history(value: bytes) -> HistoryRecord:
-    """Read a value back.
+    """Parse a history value.
 
     Raises:
         DecodeError: not a history value of version 1.
@@ -117,7 +118,7 @@ def parse_history(value: bytes) -> HistoryRecord:
 
 
 def members(text: str) -> dict[str, str]:
-    """The members of a JSON object, each value as the text that it is: numbers and documents keep their spelling.
+    """Returns the members of a JSON object, each value as its JSON text: numbers and documents keep their spelling.
 
     Raises:
         ValueError: not a JSON object.
@@ -131,6 +132,6 @@ def members(text: str) -> dict[str, str]:
 def _fields(header: bytes) -> tuple[bytes, bytes, bytes, bytes | None, bytes, bytes]:
     match = _HEADER.match(header)
     if match is None:
-        raise AssertionError(f"not a header of ours: {header!r}")
+        raise AssertionError(f"not a header of this bridge: {header!r}")
     op, lsn, seq, xid, ts, schema = match.groups()
     return op, lsn, seq, xid, ts, schema

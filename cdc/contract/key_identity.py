@@ -1,12 +1,12 @@
-"""When a key column is the one that it was: the rows then keep their keys. Pure; the only place that knows.
+"""Decides whether a key column is still the same column, so that rows keep their keys. Pure; no other module decides.
 
-Theory of operation. A key column is its attribute number, its type, and the text that the type gives its values. Its
-name says nothing: a column may be dropped and added again, or two columns may exchange their names. Rows that are there
-already then have other keys without a word in the stream, so an UPDATE would write a second key and a DELETE would
-leave the first one for ever.
+Theory of operation. A key column is defined by its attribute number, its type, and the text form of the type's values.
+Its name does not define it: a column may be dropped and added again, or two columns may swap names. Then existing rows
+have other keys, and the stream does not say so: an UPDATE would write a second key, and a DELETE would leave the first
+one for ever.
 
-A change of type keeps the keys only where it is on the list below. Each entry was tried against a server: the text is
-the same before and after, and so are the bytes of the record's key. Of anything else nobody can tell.
+A change of type keeps the keys only if it is on the list below. Each entry was tested against a server: the text is the
+same before and after, and so are the bytes of the record's key. Any other change may alter them.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ _SAME_TEXT: Final[Mapping[str, frozenset[str]]] = {
     "varchar": frozenset({"text"}),
     "text": frozenset({"varchar"}),
 }
-"""Types without a limit that print every value of another one as it does, whatever that one's limit is."""
+"""The types without a limit that print all values of a type as it does, whatever its limit is; by that type."""
 
 _GROWS: Final[Mapping[str, int]] = {
     "varchar": _UNLIMITED,
     "varbit": _UNLIMITED,
     **dict.fromkeys(("time", "timetz", "timestamp", "timestamptz", "interval"), 6),
 }
-"""Types whose limit may grow, with what it is when none is given. Fractions of a second end without zeros."""
+"""Types whose limit may grow, with the limit that applies when none is given. Times print without trailing zeros in
+the fraction, so a larger precision does not change their text."""
 
 _FIRST_OF_USERS: Final = 16384
-"""FirstNormalObjectId: types from here on were made by somebody, domains among them."""
+"""FirstNormalObjectId: types with this oid or a greater one are user-defined, domains among them."""
 
 
 class _Spelled(NamedTuple):
@@ -45,11 +46,11 @@ class _Spelled(NamedTuple):
 
 
 def keeps_text(was: str, now: str) -> bool:
-    """Whether a column that gets another type keeps the text of every value.
+    """Whether every value keeps its text when a column's type changes.
 
     Args:
-        was: a built-in type, as definitions spell it.
-        now: likewise.
+        was: the old type: a built-in type, as definitions spell it.
+        now: the new type, spelled in the same way.
     """
     if was == now:
         return True
@@ -64,9 +65,9 @@ def keeps_text(was: str, now: str) -> bool:
 
 
 def key_change(was: SchemaColumn, now: SchemaColumn) -> str:
-    """Why rows have other keys by ``now``; completes "its key column x …". Empty when nothing known speaks for it."""
+    """Returns why rows have other keys with ``now``, to complete "its key column x …"; empty if nothing suggests it."""
     if 0 != was.number != now.number != 0:
-        return f"is another column than before (attribute {now.number}, and was {was.number})"
+        return f"is another column than before (attribute {now.number}, before {was.number})"
     is_same_type = was.type_oid == now.type_oid or 0 in (was.type_oid, now.type_oid)
     if is_same_type and was.sql_type.startswith('"') and now.sql_type.startswith('"'):  # it may have been renamed
         kept = dict(now.labels)
@@ -74,19 +75,19 @@ def key_change(was: SchemaColumn, now: SchemaColumn) -> str:
             return f"has a type of which a value was renamed ({now.sql_type})"
         return "" if was.type_oid == now.type_oid or was.sql_type == now.sql_type else _retyped(was, now)
     if not is_same_type and max(was.type_oid, now.type_oid) >= _FIRST_OF_USERS:
-        return _retyped(was, now)  # the stream tells no domain's limit
+        return _retyped(was, now)  # it may be a domain, and the stream does not tell a domain's limit
     return "" if keeps_text(was.sql_type, now.sql_type) else _retyped(was, now)
 
 
 def is_uncertain(was: SchemaColumn, now: SchemaColumn) -> bool:
-    """Whether it is not on record which column it was, so that nobody can say that it is still the same."""
+    """Whether the record does not say which column it was, so that nobody can tell whether it is still the same."""
     return bool((now.number and not was.number) or (now.labels and not was.labels))
 
 
 def _retyped(was: SchemaColumn, now: SchemaColumn) -> str:
     if was.sql_type == now.sql_type:
         return f"has another type of the same name ({now.sql_type})"
-    return f"has type {now.sql_type}, and had {was.sql_type}"
+    return f"has type {now.sql_type}, before {was.sql_type}"
 
 
 def _spelled(sql_type: str) -> _Spelled | None:

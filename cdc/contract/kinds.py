@@ -1,9 +1,9 @@
-"""The kinds of values: what a PostgreSQL type is to everybody who writes, reads or stores values of the topics.
+"""The kinds of values: how each PostgreSQL type is treated by all code that writes, reads or stores topic values.
 
-A reader of kinds has one table with an entry for each of them, and does not name types itself; a test holds both. So a
-type that is to be carried differently is moved to another kind here, and a new kind shows who has to say what becomes
-of it. (Those that check the others, ``cdc.lab.proof`` and the readings of Spark's reconciler, have tables of their own:
-what compares must not share the errors of what is compared. The test compares these tables with this one.)
+Such code has one table with an entry for each kind, and does not name types itself; a test enforces both. So to carry a
+type differently, move it to another kind here. When you add a kind, the test shows which tables need an entry.
+(``cdc.lab.proof`` and Spark's reconciler, which check the others, have tables of their own: a comparison must not share
+the errors of what it compares. The test compares their tables with this one.)
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from cdc.contract.pgtypes import CATALOG, element_name, split_type_name
 
 
 class Kind(enum.Enum):
-    """What a value that is no array is."""
+    """The kind of a value that is not an array."""
 
     BOOL = enum.auto()
     INT16 = enum.auto()
     INT32 = enum.auto()
     INT64 = enum.auto()
-    """``int8``, and ``oid``, which has no sign and so does not fit into 32 bits."""
+    """``int8``, and ``oid``, which is unsigned and so does not fit into 32 bits with a sign."""
     FLOAT32 = enum.auto()
     FLOAT64 = enum.auto()
     DECIMAL = enum.auto()
-    """``numeric``: any number of digits, and NaN and the infinities."""
+    """``numeric``: numbers with any number of digits, NaN, and the infinities."""
     DATE = enum.auto()
     TIMESTAMP = enum.auto()
-    """Without a time zone."""
+    """``timestamp``, without a time zone."""
     TIMESTAMPTZ = enum.auto()
     BYTES = enum.auto()
     DOCUMENT = enum.auto()
-    """``json``, ``jsonb``."""
+    """A JSON document: ``json``, ``jsonb``."""
     ASCII = enum.auto()
-    """Another type whose text is ASCII without quote, backslash or control character, whatever the value."""
+    """Any other type whose text is always ASCII without quotes, backslashes and control characters."""
     TEXT = enum.auto()
-    """Any text; types that are not built in are text, too."""
+    """Any text; types that are not built in are text as well."""
 
 
 INTEGERS: Final = frozenset({Kind.INT16, Kind.INT32, Kind.INT64})
@@ -63,18 +63,18 @@ BUILTIN_KINDS: Final[Mapping[str, Kind]] = {
     **dict.fromkeys(("int2vector", "oidvector"), Kind.ASCII),
     **dict.fromkeys(("point", "lseg", "path", "box", "polygon", "line", "circle"), Kind.ASCII),
 }
-"""Name in ``pg_catalog`` → kind; all other types are text."""
+"""Maps names in ``pg_catalog`` to kinds; all other types are text."""
 
 _SPELLED: Final = re.compile(r'"(char|bit)"|([^" (]+)(?:[ (].*)?')
 
 
 class ColumnKind(NamedTuple):
-    """What the values of a column are.
+    """The kind of a column's values.
 
     Attributes:
-        kind: of a value; of an array's elements.
-        is_array: as far as the type's name tells, see ``pgtypes.element_name``.
-        delimiter: ``typdelim`` of the elements of a built-in array: what stands between them in PostgreSQL's text.
+        kind: the kind of a value, or of an array's elements.
+        is_array: whether it is an array, as far as the type's name tells (``pgtypes.element_name``).
+        delimiter: ``typdelim`` of a built-in array's elements: the character between them in PostgreSQL's text.
     """
 
     kind: Kind
@@ -83,14 +83,14 @@ class ColumnKind(NamedTuple):
 
 
 def kind_of_column(column: Column) -> ColumnKind:
-    """The kind of a column of the stream. A domain has its base type's kind: the stream names that."""
+    """Returns the kind of a column in the stream. A domain has its base type's kind, because the stream names that."""
     element = element_name(column.type_name)
     namespace, name = split_type_name(element or column.type_name)
     return _kind(name if namespace == CATALOG else "", element is not None)
 
 
 def kind_of(sql_type: str) -> ColumnKind:
-    """The kind of a column by its type as ``__schemas`` spells it: ``numeric(12,2)``, ``int4[]``, ``"a"."mood"``."""
+    """Returns the kind of a type as ``__schemas`` spells it: ``numeric(12,2)``, ``int4[]``, ``"a"."mood"``."""
     element = sql_type.removesuffix("[]")
     match = _SPELLED.fullmatch(element)
     return _kind(match[1] or match[2] if match is not None else "", element != sql_type)

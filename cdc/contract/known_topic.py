@@ -1,6 +1,7 @@
-"""Keys and values of ``{name}.__progress`` that tell a topic again after a restart: which it was, and how far it went.
+"""Keys and values of the records in ``{name}.__progress`` that identify a topic after a restart: its id and its ends.
 
-A topic's name outlives the topic: deleted and made anew, it is empty under the same name, and nobody would notice.
+A topic's name is not enough: a topic that was deleted and recreated is empty under the same name, and nobody would
+notice.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ _PREFIX: Final = b'{"topic":'
 
 @dataclass(frozen=True, slots=True)
 class KnownTopic:
-    """A topic as the bridge saw it last.
+    """A topic as the bridge last saw it.
 
     Attributes:
-        topic_id: Kafka's own id, new with every topic of the same name.
+        topic_id: Kafka's own id; a recreated topic has another one.
         low: by partition, the first offset that can be read; compaction never moves it, deleting records does.
         ends: by partition, the high watermark.
     """
@@ -31,27 +32,27 @@ class KnownTopic:
 
 
 def known_topic_key(topic: str) -> bytes:
-    """The key under which a topic stands."""
+    """The key of a topic's record."""
     return orjson.dumps({"topic": topic})
 
 
 def named_topic(key: bytes | None) -> str | None:
-    """The topic that a key of the progress topic stands for; None for keys of another kind."""
+    """Returns the topic that a key of the progress topic names; None for keys of another kind."""
     if key is None or not key.startswith(_PREFIX):
         return None
     return str(orjson.loads(key)["topic"])
 
 
 def known_topic_value(topic: KnownTopic) -> bytes:
-    """The record's value, one JSON object with the attributes' names."""
+    """The record's value: one JSON object, whose members have the attributes' names."""
     return orjson.dumps({"v": 1, **asdict(topic)})
 
 
 def parse_known_topic(value: bytes) -> KnownTopic:
-    """Read a known topic back.
+    """Parse the value of a topic's record.
 
     Raises:
-        DecodeError: not such a record of version 1.
+        DecodeError: not a topic record of version 1.
     """
     return parse_record("topic", "progress", value, _known_topic)
 

@@ -1,7 +1,7 @@
-"""Keys and values of ``{name}.__progress`` that tell what carries a table in the publication.
+"""Keys and values of the records in ``{name}.__progress`` that say which publication entries carry a table.
 
-A table that was out of the publication for a moment looks as before when it is back, but what carries it is not the
-same: PostgreSQL numbers each membership anew.
+A table that was out of the publication for a moment looks the same when it is back. But the entries that carry it are
+others: PostgreSQL gives each membership a new oid.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ _PREFIX: Final = b'{"published":'
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """What carries a table, as the bridge saw it last.
+    """The publication entries that carry a table, as the bridge last saw them.
 
     Attributes:
-        publication: its oid, new with every publication of the same name.
-        version: which transaction wrote the publication's row: new with every change of its options or its owner.
-        owner: oid of its owner.
-        table: oid of the table.
-        routes: each entry of the publication that reaches the table; one that is taken out and put in again, or gets
-            another row filter or column list, is another entry.
+        publication: the publication's oid; a recreated publication has another one.
+        version: the transaction that wrote the publication's row; it changes with the options, the owner or the name.
+        owner: the oid of the publication's owner.
+        table: the table's oid.
+        routes: the publication's entries that reach the table. An entry that is removed and added again, or gets
+            another row filter or column list, counts as another entry.
     """
 
     publication: int
@@ -37,27 +37,27 @@ class Membership:
 
 
 def membership_key(table: str) -> bytes:
-    """The key under which a table, ``schema.table``, stands."""
+    """The key of the record of a table, ``schema.table``."""
     return orjson.dumps({"published": table})
 
 
 def member_table(key: bytes | None) -> str | None:
-    """The table that a key of the progress topic stands for; None for keys of another kind."""
+    """Returns the table that a key of the progress topic names; None for keys of another kind."""
     if key is None or not key.startswith(_PREFIX):
         return None
     return str(orjson.loads(key)["published"])
 
 
 def membership_value(membership: Membership) -> bytes:
-    """The record's value, one JSON object with the attributes' names."""
+    """The record's value: one JSON object, whose members have the attributes' names."""
     return orjson.dumps({"v": 1, **asdict(membership)})
 
 
 def parse_membership(value: bytes) -> Membership:
-    """Read a membership back.
+    """Parse the value of a membership record.
 
     Raises:
-        DecodeError: not such a record of version 1.
+        DecodeError: not a membership record of version 1.
     """
     return parse_record("published", "progress", value, _membership)
 

@@ -1,4 +1,4 @@
-"""Relation → topic name, so that it can be read back and two tables never share a topic."""
+"""Maps tables to topic names, so that the name tells the table and two tables never share a topic."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from cdc.base.errors import ConfigError
 from cdc.base.table_names import qualified
 
 MAX_TOPIC_CHARS: Final = 249
-"""Kafka's own limit (``org.apache.kafka.common.internals.Topic``): topic and suffix have to fit in a file name."""
+"""Kafka's own limit (``org.apache.kafka.common.internals.Topic``): a topic's name and a suffix must fit a file name."""
 
 _LEGAL_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]+")
 _NOT_PLAIN: Final = re.compile(rb"[^A-Za-z0-9_]")
 
 
 def topic_name(name: str, namespace: str, table: str, names: Mapping[str, str] | None = None) -> str:
-    """The state topic of a table: ``{name}.{schema}.{table}``, or what the configuration says instead.
+    """Returns the state topic of a table: ``{name}.{schema}.{table}``, or what the configuration says instead.
 
     Args:
         name: the configuration's ``name``.
@@ -26,20 +26,20 @@ def topic_name(name: str, namespace: str, table: str, names: Mapping[str, str] |
         names: the configuration's ``topics.names``, ``schema.table`` → topic.
 
     Raises:
-        ConfigError: longer than Kafka allows, or a configured name that Kafka does not allow.
+        ConfigError: the name is longer than Kafka allows, or the configured name has characters that it does not allow.
     """
     source = qualified(namespace, table)
     configured = (names or {}).get(source)
     topic = configured or f"{name}.{_escape(namespace)}.{_escape(table)}"
     if configured and (not _LEGAL_TOPIC.fullmatch(configured) or configured in (".", "..")):
         raise ConfigError(
-            f"topics.names: {configured!r} (for {source}) is not a topic name",
+            f"topics.names: invalid topic name {configured!r} (for {source})",
             remedy="use only letters, digits, '.', '_' and '-'",
         )
     if len(topic) > MAX_TOPIC_CHARS:
         raise ConfigError(
             f"topic name of table {source} has {len(topic)} characters, Kafka allows {MAX_TOPIC_CHARS}",
-            remedy=f"give it a shorter one in the configuration, topics.names: {{{source!r}: shorter-name}}",
+            remedy=f"give the topic a shorter name in the configuration, topics.names: {{{source!r}: shorter-name}}",
         )
     return topic
 
@@ -53,10 +53,10 @@ def schemas_topic(name: str) -> str:
 
 
 def history_topic(topic: str) -> str:
-    """The append-only companion of a state topic.
+    """Returns the name of a state topic's history topic.
 
     Raises:
-        ConfigError: longer than Kafka allows.
+        ConfigError: the name is longer than Kafka allows.
     """
     history = f"{topic}.history"
     if len(history) > MAX_TOPIC_CHARS:
@@ -68,9 +68,9 @@ def history_topic(topic: str) -> str:
 
 
 def collisions(topics: Iterable[str], others: Iterable[str]) -> list[tuple[str, str]]:
-    """Each of ``topics`` with one of ``others`` that Kafka takes for the same name.
+    """Returns pairs of one of ``topics`` and one of ``others`` whose names Kafka treats as equal.
 
-    Kafka names its metrics after topics with ``.`` written as ``_``, and makes no topic whose name only differs in that
+    Kafka names its metrics after topics, with ``_`` for ``.``, and refuses a topic whose name differs only in these
     (``org.apache.kafka.common.internals.Topic.hasCollision``).
     """
     by_metric: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""Records of the topics that the bridge keeps beside the state topics: read back, or refused with the reason."""
+"""Parses records of the bridge's bookkeeping topics, or says why they cannot be parsed."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ Parsed = TypeVar("Parsed")
 
 
 def parse_record(what: str, topic: str, value: bytes, make: Callable[[dict[str, Any]], Parsed]) -> Parsed:
-    """Read a JSON object with ``"v": 1`` back.
+    """Parse a JSON object with ``"v": 1``.
 
     Args:
         what: the kind of record, for people.
         topic: the kind of topic, for people.
         value: the record's value.
-        make: from the object's other members; what it raises for members that it does not know is refused here.
+        make: makes the result from the object's other members; its errors for unknown members become a DecodeError.
 
     Raises:
-        DecodeError: not one of version 1.
+        DecodeError: the value is not such a record of version 1.
     """
     try:
         fields = orjson.loads(value)
@@ -34,8 +34,8 @@ def parse_record(what: str, topic: str, value: bytes, make: Callable[[dict[str, 
 
 
 def not_of_contract(what: str, topic: str, value: bytes) -> DecodeError:
-    """The refusal of a record."""
+    """The error for a record that cannot be parsed."""
     return DecodeError(
         f"{what} record is not of topic contract version 1: {value[:200]!r}",
-        remedy=f"another program wrote into the {topic} topic, or a newer version of cdc did",
+        remedy=f"find out who wrote into the {topic} topic: another program, or a newer version of cdc",
     )

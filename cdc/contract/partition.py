@@ -1,6 +1,6 @@
-"""In which partition a key belongs: what ``murmur2_random``, and so every Java client, makes of a key that is not null.
+"""Computes the partition of a key as ``murmur2_random`` and every Java client do, for keys that are not null.
 
-Producing does not need it, librdkafka knows by itself. Whoever finds a record elsewhere does.
+Producers do not need this, because librdkafka does it. Code that looks for records in a wrong partition does.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _WORD: Final = 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """The 32-bit hash as Kafka's ``Utils.murmur2`` computes it, without sign."""
+    """Returns the 32-bit hash of Kafka's ``Utils.murmur2``, as an unsigned number."""
     h = (0x9747B28C ^ len(data)) & _WORD
     whole = len(data) - len(data) % 4
     for place in range(0, whole, 4):
@@ -26,5 +26,5 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_of(key: bytes, count: int) -> int:
-    """The number of the partition among ``count``."""
+    """Returns the number of the key's partition among ``count`` partitions."""
     return (murmur2(key) & 0x7FFFFFFF) % count

@@ -1,4 +1,4 @@
-"""Which tables a list of patterns names: ``schema.table`` with ``*`` for any characters."""
+"""Matches tables with patterns: ``schema.table``, where ``*`` stands for any characters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cdc.base.table_names import parts
 
 
 def in_scope(namespace: str, name: str, patterns: Iterable[str], exclude: Iterable[str]) -> bool:
-    """Whether the patterns name a table of that name and ``exclude`` does not take it out again."""
+    """Whether a pattern matches the table, and none of ``exclude`` does."""
     return _matches(namespace, name, patterns) and not _matches(namespace, name, exclude)
 
 

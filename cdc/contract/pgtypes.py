@@ -1,7 +1,7 @@
-"""PostgreSQL's types as both pure rooms know them: the built-in ones by oid, and any column's type as SQL text.
+"""PostgreSQL's types: the built-in ones by oid, and any column's type as SQL text.
 
-Built-in types are never announced by the stream (``pgoutput`` sends a Type message from oid 10000 on only), so their
-oids, fixed for ever in ``pg_type.dat``, are part of the protocol.
+The stream does not announce built-in types: ``pgoutput`` sends Type messages only from oid 10000 on. So their oids,
+fixed for ever in ``pg_type.dat``, are part of the protocol.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ def _read_table() -> tuple[dict[int, str], frozenset[str]]:
 
 
 BUILTIN_NAMES, _BUILTIN_ARRAYS = _read_table()
-"""Type oid → ``pg_catalog.<name>``; and the names among them that are arrays."""
+"""``pg_catalog.<name>`` by type oid; and those of these names that are arrays."""
 
 
 def type_name(namespace: str, name: str) -> str:
-    """``namespace.name`` as ``Column.type_name`` holds it; a part with a dot or quote in it comes quoted."""
+    """Returns ``namespace.name`` as ``Column.type_name`` holds it; a part with a dot or a quote in it is quoted."""
     return ".".join(quote_identifier(part) if "." in part or '"' in part else part for part in (namespace, name))
 
 
 def split_type_name(qualified: str) -> tuple[str, str]:
-    """The (namespace, name) that ``type_name`` joined."""
+    """Returns the (namespace, name) that ``type_name`` joined."""
     match = _QUALIFIED.fullmatch(qualified)
     if match is None:
         raise ValueError(f"not a qualified type name: {qualified!r}")
@@ -68,10 +68,10 @@ def split_type_name(qualified: str) -> tuple[str, str]:
 
 
 def element_name(qualified: str) -> str | None:
-    """The element type of an array type, or None when ``qualified`` is not known to be an array.
+    """Returns the element type of an array type, or None if ``qualified`` is not known to be an array.
 
-    Built-in arrays are known by the table. For others the stream names only the type itself; PostgreSQL calls the array
-    of ``mood`` ``_mood``, so a leading underscore is a strong hint, no more: an enum may be called ``_mood`` as well.
+    The table lists built-in arrays. For others, the stream sends only the type's name. PostgreSQL calls the array of
+    ``mood`` ``_mood``, so a leading underscore is a strong hint, but not a proof: an enum may be called ``_mood``, too.
     """
     namespace, name = split_type_name(qualified)
     if qualified in _BUILTIN_ARRAYS or (name.startswith("_") and len(name) > 1 and namespace != CATALOG):
@@ -80,10 +80,10 @@ def element_name(qualified: str) -> str | None:
 
 
 def sql_type(column: Column) -> str:
-    """A complete SQL type for a column: ``numeric(12,2)``, ``text[]``, ``"public"."Mood"``.
+    """Returns a column's complete SQL type: ``numeric(12,2)``, ``text[]``, ``"public"."Mood"``.
 
-    A domain comes out as its base type without the domain's own modifier, since the stream tells no more. Modifiers of
-    extension types are left out: only the extension can read them.
+    A domain becomes its base type without the domain's own modifier, because the stream tells no more. Modifiers of
+    extension types are left out, because only the extension can interpret them.
     """
     element = element_name(column.type_name)
     if element is not None:
@@ -92,7 +92,7 @@ def sql_type(column: Column) -> str:
 
 
 def quote_identifier(name: str) -> str:
-    """A name as SQL takes it literally."""
+    """Returns a name in double quotes, so that SQL takes it literally."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -120,7 +120,7 @@ def _spell(qualified: str, modifier: int) -> str:
     if namespace != CATALOG:
         return f"{quote_identifier(namespace)}.{quote_identifier(name)}"
     if modifier < 0:
-        # Bare char and bit mean char(1) and bit(1) to the parser; quoted they are the types without a length.
+        # To the parser, bare char and bit mean char(1) and bit(1); in quotes, they are the types without a length.
         return f'"{name}"' if name in ("char", "bit") else name
     if name == "numeric":
         # numeric.c: precision above 16 bits, scale in 11 bits with sign (negative from PostgreSQL 15 on).

@@ -1,4 +1,4 @@
-"""The Protocols between rooms: what one room needs of another, so that ``app`` can hand them to each other."""
+"""The Protocols between rooms: what one room needs from another, so that rooms need not import each other."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from cdc.base.errors import ReplicaRefused, with_remedy
 from cdc.contract.record import Progress, SourceIdentity, TableSchema
 
 Partition: TypeAlias = tuple[str, int]
-"""A topic and a partition number."""
+"""A partition: its topic, and its number."""
 
 
 class StoredRecord(NamedTuple):
-    """A record as read back: where it lies and what it holds. ``header`` is ``b""`` when there is none."""
+    """A record that was read: its place and its contents. ``header`` is ``b""`` when it has none."""
 
     topic: str
     partition: int
@@ -25,12 +25,12 @@ class StoredRecord(NamedTuple):
 
 
 class TableRejected(ReplicaRefused):
-    """Rows that their replica table does not take: it stops, the others go on.
+    """A replica table does not take rows: it stops, and the other tables go on.
 
     Attributes:
-        topic: of the table.
-        reason: in the replica's words, or ours.
-        record: the culprit, where one alone does it.
+        topic: the table's topic.
+        reason: why, in the replica's words or ours.
+        record: the record that caused it, if it is a single one.
     """
 
     def __init__(
@@ -43,24 +43,24 @@ class TableRejected(ReplicaRefused):
 
     @property
     def reason_and_remedy(self) -> str:
-        """What is written down, in the form that an error is printed in."""
+        """Reason and remedy as an error prints them; this is what is recorded for the table."""
         return with_remedy(self.reason, self.remedy)
 
 
 class TableHeld(Exception):
-    """Somebody's lock keeps rows out of a topic's table: another session goes on without it until the lock is gone."""
+    """Somebody's lock keeps rows out of a topic's table; a new session goes on without it until the lock ends."""
 
 
 class TopicFacts(NamedTuple):
-    """A topic as the brokers tell it now.
+    """A topic as the brokers describe it now.
 
     Attributes:
-        topic_id: Kafka's own, new with every topic of the same name.
+        topic_id: Kafka's own id; a recreated topic has another one.
         low: by partition, the first offset that can be read; deleting records moves it, compaction does not.
         ends: by partition, the high watermark.
-        compaction_lag_s: ``min.compaction.lag.ms``: a record cleans nothing away before it is that old.
-        delete_retention_s: ``delete.retention.ms``: a tombstone stays so long after the cleaner met it.
-        policy: ``cleanup.policy``, with commas where it is several.
+        compaction_lag_s: ``min.compaction.lag.ms`` in seconds: younger records do not make the cleaner remove others.
+        delete_retention_s: ``delete.retention.ms`` in seconds: how long a tombstone stays after the cleaner met it.
+        policy: ``cleanup.policy``; several policies are separated by commas.
     """
 
     topic_id: str
@@ -72,49 +72,49 @@ class TopicFacts(NamedTuple):
 
 
 class RecordReader(Protocol):
-    """Kafka out: committed records of assigned partitions, with positions that count markers and aborted records."""
+    """Reads committed records of assigned partitions; its positions count markers and aborted records as well."""
 
     def partitions(self, topic: str) -> Sequence[Partition]:
-        """The topic's partitions; none when there is no such topic."""
+        """Returns the topic's partitions; none when there is no such topic."""
 
     def look_at(self, topics: Collection[str]) -> Mapping[str, TopicFacts]:
-        """The topics as they are now; one that does not exist is left out."""
+        """Returns the brokers' facts about topics, now; leaves out topics that do not exist."""
 
     def ids(self, topics: Collection[str]) -> Mapping[str, str]:
-        """The topics' ids, with the count of their partitions; one that does not exist is left out."""
+        """Returns each topic's id with its partition count; leaves out topics that do not exist."""
 
     def add(self, starts: Mapping[Partition, int]) -> None:
-        """Read these partitions too, from these offsets on."""
+        """Start to read these partitions as well, from these offsets on."""
 
     def again(self, starts: Mapping[Partition, int]) -> None:
-        """Read partitions that are read already once more, from these offsets on."""
+        """Read partitions again that are already read, from these offsets on."""
 
     def poll(self, max_records: int, timeout_s: float) -> list[StoredRecord]:
-        """Up to ``max_records`` committed records; empty when none came in time."""
+        """Returns up to ``max_records`` committed records; none if none came in time."""
 
     def positions(self) -> Mapping[Partition, int]:
-        """Next offset per partition."""
+        """Returns the next offset of each partition."""
 
     def fence(self, marked: Collection[str] | None = None) -> Mapping[Partition, int]:
-        """Asks the brokers now: positions that, once reached, mean that all which was committed before was read.
+        """Ask the brokers for a fence: once these positions are reached, all that is committed now has been read.
 
         Args:
             marked: topics in which every record belongs to a Kafka transaction; None for all.
         """
 
     def hold(self, partitions: Collection[Partition]) -> None:
-        """Read only the other partitions, until the next call says otherwise."""
+        """Pause exactly these partitions, until the next call says otherwise; all others are read."""
 
 
 class ReplicaTable(NamedTuple):
     """A replica table as its readers see it.
 
     Attributes:
-        topic: whose state it mirrors.
+        topic: the topic that it mirrors.
         name: ``schema.table`` in the replica.
         state: one of ``metrics.TABLE_STATES``.
         reason: why it is stopped or rebuilt, else None.
-        rows_applied: upserts and deletes since it was created.
+        rows_applied: number of upserts and deletes since it was created.
     """
 
     topic: str
@@ -125,14 +125,14 @@ class ReplicaTable(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """What a replica remembers of the sink of one name.
+    """What a replica has stored for the sink of one name.
 
     Attributes:
         progress: how far rows are applied.
-        offsets: the next ones to read.
-        topic_ids: whose offsets they are.
-        caught_up_at: seconds since 1970; then the topics held nothing at or beyond ``progress`` and below is applied.
-        read_since: the same, topic by topic, for tables that are not part of the cut.
+        offsets: the next offset to read in each partition.
+        topic_ids: the ids of the topics to which these offsets belong.
+        caught_up_at: a moment, in seconds since 1970, at which the topics held nothing at or beyond ``progress``.
+        read_since: the same moment for each topic whose table is not part of the cut.
     """
 
     progress: Progress | None
@@ -143,63 +143,63 @@ class Restored(NamedTuple):
 
 
 class CutStanding(NamedTuple):
-    """How the tables stand at a cut.
+    """The state of all tables at a cut.
 
     Attributes:
-        is_true: at the cut's LSN, tables that are part of it hold what the source held; else the sink catches up.
+        is_true: whether the tables of the cut hold what the source held at its LSN; if not, the sink is catching up.
         loading: topics that do not hold their whole table.
-        behind: topics that are not part of the cut.
-        joining: topics that are part of it from this one on.
+        outside: topics that are not part of the cut.
+        joining: topics that are part of the cut from this one on.
         caught_up_at: as in ``Restored``.
     """
 
     is_true: bool
     loading: Collection[str]
-    behind: Collection[str]
+    outside: Collection[str]
     joining: Collection[str]
     caught_up_at: float
 
 
 Beginning: TypeAlias = Literal["joined", "behind", "anew", "stopped"]
-"""How a topic's table takes rows in a session: part of every cut; reading on towards its end; from the first offset on;
-not at all."""
+"""How a topic's table takes rows in a session: as part of every cut (``joined``), outside the cut until its topic is
+read to the end (``behind``), likewise but from the first offset on (``anew``), or not at all (``stopped``)."""
 
 
 class PreparedRows(Protocol):
-    """Rows of one replica table in the form in which the database takes them."""
+    """Rows of one replica table, in the form that the database takes."""
 
     @property
     def topic(self) -> str:
-        """Whose state they are."""
+        """The topic that the rows come from."""
 
     def __len__(self) -> int:
-        """How many keys are upserted or deleted."""
+        """Number of keys that are upserted or deleted."""
 
 
 Rows = TypeVar("Rows", bound=PreparedRows)
 
 
 class ReplicaWriter(Protocol[Rows]):
-    """The replica database: rows, offsets and the cut's progress in one transaction.
+    """Writes to the replica: rows, offsets and the cut's progress in one transaction.
 
-    ``write`` opens that transaction, ``commit`` ends it. All calls but ``prepare`` use its one session and must not
-    overlap; ``prepare`` only computes and may run beside them.
+    ``write`` opens that transaction, ``commit`` ends it. All calls except ``prepare`` use one session and must not
+    overlap; ``prepare`` only computes and may run at the same time.
     """
 
     def lock(self) -> bool:
-        """Become the only sink of this name, until ``close``; False while another session is."""
+        """Become the only sink of this name until ``close``. Returns False while another session is."""
 
     def close(self) -> None:
-        """Let the session go; what is open in it is rolled back."""
+        """End the session; an open transaction is rolled back."""
 
     def restore(self) -> Restored:
-        """The recorded cut and next offsets; nothing at the first start."""
+        """Returns the recorded cut and the next offsets; nothing at the first start."""
 
     def learn(self, schemas: Sequence[TableSchema]) -> Collection[str]:
-        """Take notice of relation definitions in the order in which they were used: create or widen replica tables.
+        """Create or widen replica tables for these relation definitions, given in the order in which they were used.
 
-        A table that cannot be mirrored is stopped, the others go on. Returns the topics that begin anew: the rows of
-        their tables are gone.
+        A table that cannot be mirrored is stopped; the others go on. Returns the topics that begin anew: the rows of
+        their tables are deleted.
         """
 
     def begin(
@@ -213,88 +213,88 @@ class ReplicaWriter(Protocol[Rows]):
         is_asked: bool,
         now: float,
     ) -> Beginning:
-        """Take up a topic after ``learn``: before its first record is read.
+        """Begin to take rows of a topic: after ``learn``, and before the topic's first record is read.
 
         Args:
             topic: its name.
-            topic_id: of the topic that is there now.
-            ends: of its partitions, now.
-            resumes: offsets of it are stored.
-            why_anew: why they must not be used; empty when they may.
-            is_asked: the operator wants the table rebuilt, whatever it holds.
+            topic_id: the id of the topic that exists now.
+            ends: the ends of its partitions now.
+            resumes: whether offsets of the topic are stored.
+            why_anew: why these offsets must not be used; empty if they may be.
+            is_asked: whether the operator wants the table rebuilt, whatever it holds.
             now: seconds since 1970.
         """
 
-    def fall_behind(self, topic: str) -> None:
-        """The topic is not part of the next cut, although it was of the last one."""
+    def leave_cut(self, topic: str) -> None:
+        """Write down that the topic, part of the last cut, is not part of the next one."""
 
     def know(self, topic: str, topic_id: str) -> None:
-        """Of a topic that no table mirrors: which one it is that offsets are stored of."""
+        """Remember the id of a topic that no table mirrors, as the one to which its stored offsets belong."""
 
     def stop_topic(self, topic: str, reason: str) -> None:
-        """Write down that a table takes no rows, and why. Inside an open transaction it is part of it."""
+        """Record that a table takes no rows, and why. If a transaction is open, this is part of it."""
 
     def tables(self) -> Mapping[str, ReplicaTable]:
-        """Every known replica table by topic."""
+        """Returns every known replica table by topic."""
 
     def active(self) -> Collection[str]:
-        """Topics whose tables take rows."""
+        """Returns the topics whose tables take rows."""
 
     def may_return(self) -> bool:
-        """Whether another session would take up a table that is left out because of somebody's lock. Asks nobody."""
+        """Whether a new session would take up a table that somebody's lock keeps out. Does not ask the database."""
 
     def meet_source(self, source: SourceIdentity) -> None:
-        """From now on, refuse to mirror a table of the source into itself. Call it before ``learn``."""
+        """Set the source, so that a table of the source is never mirrored into itself. Call it before ``learn``."""
 
     def prepare(self, topic: str, records: Sequence[StoredRecord]) -> Rows:
-        """The last record of each key, in the database's form.
+        """Returns the last record of each key, in the form that the database takes.
 
         Raises:
-            TableRejected: a record has no form that the table takes.
+            TableRejected: the table takes no form of a record.
         """
 
     def write(self, batches: Sequence[Rows]) -> None:
-        """Apply rows in the open replica transaction.
+        """Apply rows in the replica transaction; opens it if there is none.
 
         Raises:
             TableRejected: the database rejects a record.
-            TableHeld: a table's lock is somebody's for longer than a moment; nothing of the open transaction is left.
-            ReplicaUnavailable: nothing of the open transaction is left.
+            TableHeld: somebody holds a table's lock for longer than a moment; the transaction was rolled back.
+            ReplicaUnavailable: the transaction was rolled back.
         """
 
     def commit(self, progress: Progress, offsets: Mapping[Partition, int], standing: CutStanding) -> None:
         """Record the cut and the offsets to go on from, and commit.
 
         Raises:
-            TableRejected: rows that were taken one by one break a constraint together.
+            TableRejected: rows that were taken one by one together violate a constraint.
             TableHeld: as for ``write``.
-            ReplicaUnavailable: nothing of the open transaction is left, or its outcome is unknown.
+            ReplicaUnavailable: the transaction was rolled back, or its outcome is unknown.
         """
 
     def stop_table(self, topic: str, reason: str, record: StoredRecord | None) -> None:
-        """Roll back what is open; write down that a table is stopped, and why: by which record, where it is one."""
+        """Roll back the open transaction, and record that a table is stopped, why, and by which record, if by one."""
 
 
 class ReplicaPlace(Protocol):
-    """Where a replica is kept, as far as the loop that fills it needs to know."""
+    """The place where a replica is kept, as far as the loop that fills it needs to know."""
 
     @property
     def called(self) -> str:
-        """For people: the replica, or what else it is."""
+        """What messages call it: the replica, or a view."""
 
     def upgrade(self) -> None:
-        """Make what the writer itself keeps there, or bring it to the version that this program needs."""
+        """Create what the writer keeps there for itself, or upgrade it to the version that this program needs."""
 
     def watching(self, on_failure: Callable[[], None]) -> AbstractContextManager[None]:
-        """While the block lasts, see for whom writers wait, and tell.
+        """Watch whom writers wait for while the block lasts, and say so.
 
         Args:
-            on_failure: called should a defect end that; the block's end then raises it.
+            on_failure: called if the watching fails; the block then raises the failure at its end.
         """
 
     def writer(self, stopped: Collection[str] = ()) -> ReplicaWriter[Any]:
-        """A new session; to be closed.
+        """Open a new session; the caller closes it.
 
         Args:
-            stopped: topics that this process has stopped already.
+            stopped: topics that this process has already stopped.
         """

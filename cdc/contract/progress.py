@@ -1,4 +1,4 @@
-"""Keys and values of ``{name}.__progress``: how far the stream is published."""
+"""Keys and values of the records in ``{name}.__progress`` that say how far the stream is published."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from cdc.contract.record import Lead, Position, Progress, SourceIdentity
 
 
 def stream_key(slot: str) -> bytes:
-    """The key under which a slot's progress stands."""
+    """The key of the record with a slot's progress."""
     return orjson.dumps({"stream": slot})
 
 
 def progress_value(progress: Progress) -> bytes:
-    """The record's value, one JSON object."""
+    """The record's value: one JSON object."""
     partial, source, lead = progress.partial, progress.source, progress.lead
     ahead = {} if lead is None else {"lead": {"sent": str(lead.sent), "open": lead.is_open}}
     return orjson.dumps(
@@ -38,7 +38,7 @@ def progress_value(progress: Progress) -> bytes:
 
 
 def parse_progress(value: bytes) -> Progress:
-    """Read a stream's progress back.
+    """Parse the value of a progress record.
 
     Raises:
         DecodeError: not a progress value of version 1.

@@ -1,4 +1,4 @@
-"""What Kafka will hold: keyed records (upserts, or tombstones when the value is None) and positions in the stream."""
+"""What Kafka will hold: keyed records (upserts, or tombstones if the value is None), and positions in the stream."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from cdc.base.lsn import LSN
 from cdc.base.table_names import qualified
 
 Ready: TypeAlias = tuple[str, bytes, bytes | None, bytes, bytes | None]
-"""Topic, key, value, header; and for the topic's history, if it has one, what the stream says of the row before.
+"""A record that is ready to send: topic, key, value and header; and, for the topic's history if it has one, what the
+stream says about the row before.
 
-Value None is the tombstone, and only a real null deletes: ``b""`` and ``b"null"`` are live values. The header is the
-bytes of the one header ``cdc``.
+The value None makes a tombstone. Only a real null deletes: ``b""`` and ``b"null"`` are live values. The header is the
+value of the one header ``cdc``.
 """
 
 
 class Position(NamedTuple):
-    """A change in the stream: its transaction's commit LSN (``final_lsn`` of Begin), and its ordinal there, from 1."""
+    """A change's position: its transaction's commit LSN (``final_lsn`` of Begin), and its ordinal there, from 1."""
 
     lsn: LSN
     seq: int
@@ -25,7 +26,7 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SourceIdentity:
-    """Which database a stream came from; a change of any part means that stored positions say nothing."""
+    """The database that a stream comes from; if any part changes, stored positions mean nothing."""
 
     system_identifier: str
     timeline: int
@@ -36,9 +37,9 @@ class Lead(NamedTuple):
     """How far rows may be ahead of the progress, with ``delivery: idempotent``.
 
     Attributes:
-        sent: no row beyond this commit LSN was sent when the record was made.
-        is_open: rows without a Kafka transaction may follow before the next progress does, so the topics may hold rows
-            that no progress covers; False behind a clean end, and with ``delivery: transactional``.
+        sent: when the record was made, no row beyond this commit LSN had been sent.
+        is_open: whether rows may be sent before the next progress is written, so that the topics may hold rows that no
+            progress covers. False after a clean end, and with ``delivery: transactional``.
     """
 
     sent: LSN
@@ -47,16 +48,17 @@ class Lead(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the stream is published, written in the Kafka transaction that carries the rows it covers, or behind it.
+    """How far the stream is published; written in the Kafka transaction of the rows that it covers, or after them.
 
     Attributes:
         lsn: everything that committed before this position is published.
-        partial: of the transaction that comes next, the first ``seq`` changes are published too; None when complete.
+        partial: the first ``seq`` changes of the next transaction are published as well; None if none are.
         commit_ts: commit time of the newest published transaction, µs since 1970; 0 when unknown.
         source: where the stream comes from.
-        unseen: 64-bit ids of published transactions that a snapshot of the source may not see yet, for a commit is in
-            the WAL before it is visible. A backfill must not read older rows than theirs. Most are seen long since.
-        lead: None as long as every row that was ever published came in a Kafka transaction with its progress.
+        unseen: 64-bit ids of published transactions that a snapshot of the source may not see yet, because a commit is
+            in the WAL before it is visible. A backfill must not read rows older than theirs. Most of them have been
+            visible for long.
+        lead: None as long as every row was published in a Kafka transaction together with its progress.
     """
 
     lsn: LSN
@@ -74,12 +76,12 @@ BackfillCommand: TypeAlias = Literal["start", "pause", "resume", "cancel"]
 
 @dataclass(frozen=True, slots=True)
 class BackfillOptions:
-    """How tables are to be published again; without any, all rows, as fast as possible.
+    """How tables are published again; by default all rows, as fast as possible.
 
     Attributes:
-        where: SQL condition that restricts the rows, None for all.
-        rate: rows a second at most, None for as fast as possible.
-        sweep: delete keys from the topic that the table does not have.
+        where: SQL condition that restricts the rows, None for all rows.
+        rate: greatest number of rows a second, None for no limit.
+        sweep: whether to delete keys from the topic that the table does not have.
     """
 
     where: str | None = None
@@ -92,9 +94,10 @@ class LeafProgress:
     """How much of one heap (an ordinary table, or a partition that holds rows) a backfill has published.
 
     Attributes:
-        filenode: ``pg_relation_filenode`` when it was planned; another one means that the rows moved without a word.
-        blocks: its length then; the last range is open, so that rows behind it are read as well.
-        done: block ranges that are published, half open, sorted, adjacent ones merged.
+        filenode: ``pg_relation_filenode`` when the backfill was planned; another one now means that the heap was
+            rewritten, which the stream does not say.
+        blocks: the heap's length then; the last range is open-ended, so that rows past it are read as well.
+        done: the published block ranges: half-open, sorted, and adjacent ones merged.
     """
 
     namespace: str
@@ -106,22 +109,23 @@ class LeafProgress:
 
 @dataclass(frozen=True, slots=True)
 class BackfillProgress:
-    """How far the backfill of one table is, written in the Kafka transaction that carries its rows.
+    """How far the backfill of one table is; written in the Kafka transaction that carries its rows.
 
     Attributes:
         table: ``namespace.table``.
         topic: its state topic.
-        request: who asked for it: an id, the same for all tables of one request.
+        request: the id of the request, the same for all its tables.
         cause: ``initial`` for rows from before the first start, ``gap`` after lost changes, ``request`` by a person.
-        whole: the topic holds every row of the table; False while the first backfill, or one after a gap, goes on.
-        where, rate, sweep: see ``BackfillOptions``.
-        below: with ``sweep``, by partition: keys whose latest record lies below this offset in the end are deleted.
-        leaves: the heaps that are read; empty before they were looked at.
-        estimated_rows: as the catalog counts them.
-        rows: published so far.
-        swept: tombstones written by the sweep so far.
-        seq: ordinal of its last record, so that (lsn, seq) never falls after a restart.
-        lsn: where the stream stood when this was written; of a finished one: from here on the topic is complete.
+        whole: whether the topic holds every row of the table; False during the first backfill, or one after a gap.
+        where, rate, sweep: as in ``BackfillOptions``.
+        below: with ``sweep``, by partition: in the end, keys whose latest record lies below this offset are deleted.
+        leaves: the heaps to read; empty until they are planned.
+        estimated_rows: the catalog's estimate.
+        rows: number of rows published so far.
+        swept: number of tombstones that the sweep has written so far.
+        seq: ordinal of the backfill's last record, so that (lsn, seq) never falls after a restart.
+        lsn: where the stream stood when this was written; once the backfill is done, the topic is complete from here
+            on.
         started_at: µs since 1970.
         updated_at: µs since 1970.
         reason: why it failed or what it waits for; empty otherwise.
@@ -149,19 +153,19 @@ class BackfillProgress:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is work left."""
+        """Whether the backfill has work left."""
         return self.state in ("waiting", "running", "paused")
 
 
 @dataclass(frozen=True, slots=True)
 class BackfillRequest:
-    """What a person asks of the running bridge, written to the progress topic.
+    """A person's request to the running bridge, written to the progress topic.
 
     Attributes:
-        request: id.
-        command: ``pause``, ``resume`` and ``cancel`` change what is under way.
-        tables: ``namespace.table``; empty for all.
-        where, rate, sweep: see ``BackfillOptions``; for ``start`` only.
+        request: its id.
+        command: ``start`` begins a backfill; ``pause``, ``resume`` and ``cancel`` change one that is under way.
+        tables: ``namespace.table`` of each; empty for all tables.
+        where, rate, sweep: as in ``BackfillOptions``; only for ``start``.
     """
 
     request: str
@@ -173,7 +177,7 @@ class BackfillRequest:
 
     @property
     def options(self) -> BackfillOptions:
-        """What ``start`` asks for. A condition rules a sweep out: who reads some rows cannot tell which are gone."""
+        """The options for ``start``. A condition excludes a sweep: reading some rows does not show which are gone."""
         return BackfillOptions(self.where, self.rate, self.sweep and self.where is None)
 
 
@@ -181,8 +185,8 @@ class RepairKey(NamedTuple):
     """A key of a topic that differs from its table.
 
     Attributes:
-        key: its bytes exactly as they are in the topic, or, of a row that the topic lacks, as they should be there.
-        partition: where a record of it was seen that does not belong there; None when none was.
+        key: its bytes exactly as they are in the topic or, if the topic lacks the row, as they should be.
+        partition: a wrong partition in which a record of the key was seen; None if there was none.
     """
 
     key: bytes
@@ -191,13 +195,13 @@ class RepairKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RepairRequest:
-    """One part of what somebody asks the running bridge to publish again, written to the progress topic.
+    """One part of a request to publish keys again, written to the progress topic for the running bridge.
 
     Attributes:
-        request: id, the same for all parts.
-        part: its number, from 0.
+        request: its id, the same for all parts.
+        part: the number of the part, from 0.
         table: ``namespace.table``.
-        keys: of bounded number and size.
+        keys: the keys; their number and size are limited (``contract.repair``).
     """
 
     request: str
@@ -208,20 +212,20 @@ class RepairRequest:
 
 @dataclass(frozen=True, slots=True)
 class RepairOutcome:
-    """What became of one part of a request; of each table the newest is kept.
+    """The outcome of one part of a request; the progress topic keeps the newest of each table.
 
     Attributes:
         table: ``namespace.table``.
-        topic: its state topic; empty when the bridge knows no such table.
-        request: see ``RepairRequest``.
-        part: see ``RepairRequest``.
-        rows: that were published again.
-        tombstones: that were written.
-        touched: keys that the stream published meanwhile by itself.
+        topic: its state topic; empty if the bridge knows no such table.
+        request: as in ``RepairRequest``.
+        part: as in ``RepairRequest``.
+        rows: number of rows that were published again.
+        tombstones: number of tombstones that were written.
+        touched: number of keys that the stream itself published meanwhile.
         seq: ordinal of the last record of a backfill or repair of the topic, so that (lsn, seq) never falls.
-        lsn: from here on the topic has what was repaired.
-        error: why nothing was done, for people; empty when it was.
-        remedy: what mends that.
+        lsn: from here on the topic holds what was repaired.
+        error: why nothing was done, for people; empty if it was done.
+        remedy: what to do about the error.
     """
 
     table: str
@@ -241,12 +245,12 @@ class RepairOutcome:
 class SchemaColumn:
     """One column of a ``TableSchema``: ``sql_type`` is a complete SQL type, e.g. ``numeric(12,2)``, ``text[]``.
 
-    With another ``number`` it is another column of that name, see ``contract.key_identity``.
+    If ``number`` differs, it is another column of the same name (``contract.key_identity``).
 
     Attributes:
-        number: the column's ``attnum`` in the source, 0 when unknown. Of a key column: since the topic began.
-        type_oid: the type's oid in the source; of a domain its own. 0 when unknown.
-        labels: of a key column: of each value of an enum in its type the oid, and a hash of its label.
+        number: the column's ``attnum`` in the source, 0 when unknown. For a key column: when the topic began.
+        type_oid: the type's oid in the source, for a domain its own; 0 when unknown.
+        labels: oid and hashed label of each value, if a key column's type is an enum.
     """
 
     name: str
@@ -258,10 +262,10 @@ class SchemaColumn:
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """A relation definition as ``__schemas`` keeps it, found by ``fingerprint`` (16 hex digits).
+    """A relation definition as ``__schemas`` stores it, found by ``fingerprint`` (16 hex digits).
 
-    ``key`` holds the key columns' names in key order. ``relation_id`` is the table's oid in the source, 0 when unknown:
-    another one under the same name is another table, whose rows have nothing to do with those before.
+    ``key`` holds the names of the key columns in key order. ``relation_id`` is the table's oid in the source, 0 when
+    unknown: if it differs, it is another table of the same name, whose rows are unrelated to the earlier ones.
     """
 
     fingerprint: str

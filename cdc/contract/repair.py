@@ -1,4 +1,4 @@
-"""Keys and values of ``{name}.__progress`` that concern repairs by key: what is asked, in parts, and its outcome."""
+"""Keys and values of the records in ``{name}.__progress`` about repairs by key: requests, in parts, and outcomes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from cdc.contract.record import RepairKey, RepairOutcome, RepairRequest
 
 PART_KEYS: Final = 500
 PART_BYTES: Final = 256 * 1024
-"""Of keys in one part: far below what any broker takes as one record, and little for the bridge to publish at once."""
+"""Limit for the keys of one part: any broker takes such a record, and the bridge publishes so many rows quickly."""
 
 
 def parts_of(request: str, table: str, keys: Iterable[RepairKey]) -> Iterator[RepairRequest]:
-    """Cut a request into parts of at most ``PART_KEYS`` keys and about ``PART_BYTES``."""
+    """Split a request into parts of at most ``PART_KEYS`` keys and about ``PART_BYTES``."""
     number, part, size = 0, list[RepairKey](), 0
     for each in keys:
         if len(part) == PART_KEYS or (part and size + len(each.key) > PART_BYTES):
@@ -32,27 +32,27 @@ def parts_of(request: str, table: str, keys: Iterable[RepairKey]) -> Iterator[Re
 
 
 def repair_request_key(request: str, part: int) -> bytes:
-    """The key of a part of a request."""
+    """The key of the record with one part of a request."""
     return orjson.dumps({"repair_request": request, "part": part})
 
 
 def repair_key(table: str) -> bytes:
-    """The key of a table's newest outcome; ``table`` is ``namespace.table``."""
+    """The key of the record with a table's newest outcome; ``table`` is ``namespace.table``."""
     return orjson.dumps({"repair": table})
 
 
 def is_repair_request_key(key: bytes | None) -> bool:
-    """Whether a record of the progress topic is a part of a request."""
+    """Whether a record of the progress topic is one part of a repair request."""
     return key is not None and key.startswith(b'{"repair_request":')
 
 
 def is_repair_key(key: bytes | None) -> bool:
-    """Whether a record of the progress topic is an outcome."""
+    """Whether a record of the progress topic is the outcome of a repair."""
     return key is not None and key.startswith(b'{"repair":')
 
 
 def repair_request_value(request: RepairRequest) -> bytes:
-    """One JSON object with the attributes' names; keys may be any bytes, so they are in base 64."""
+    """The record's value: one JSON object with the attributes' names. Keys may be any bytes, so they are in base64."""
     keys = [[b64encode(each.key).decode(), each.partition] for each in request.keys]
     return orjson.dumps(
         {"v": 1, "request": request.request, "part": request.part, "table": request.table, "keys": keys}
@@ -60,24 +60,24 @@ def repair_request_value(request: RepairRequest) -> bytes:
 
 
 def repair_outcome_value(outcome: RepairOutcome) -> bytes:
-    """One JSON object with the attributes' names."""
+    """The record's value: one JSON object, whose members have the attributes' names."""
     return orjson.dumps({"v": 1, **asdict(outcome), "lsn": str(outcome.lsn)})
 
 
 def parse_repair_request(value: bytes) -> RepairRequest:
-    """Read a part of a request back.
+    """Parse one part of a request.
 
     Raises:
-        DecodeError: not one of version 1.
+        DecodeError: not a part of a request of version 1.
     """
     return parse_record("repair request", "progress", value, _request)
 
 
 def parse_repair_outcome(value: bytes) -> RepairOutcome:
-    """Read an outcome back.
+    """Parse an outcome.
 
     Raises:
-        DecodeError: not one of version 1.
+        DecodeError: not an outcome of version 1.
     """
     return parse_record("repair", "progress", value, _outcome)
 

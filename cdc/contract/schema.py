@@ -1,4 +1,4 @@
-"""Relation definitions as ``{name}.__schemas`` keeps them, and the fingerprint by which records refer to them."""
+"""Relation definitions as ``{name}.__schemas`` stores them, and the fingerprint by which records refer to them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from cdc.contract.record import SchemaColumn, TableSchema
 
 
 def fingerprint(relation: Relation, key: Sequence[str]) -> str:
-    """16 hex digits (64 bits) over what a reader depends on: name, key columns, column names and types.
+    """Returns a hash, in 16 hex digits, of what readers depend on: name, key columns, column names and types.
 
-    Relation id, topic and replica identity are left out: they can change without a record meaning anything else.
+    It leaves out relation id, topic and replica identity, because these do not change the meaning of a record.
     """
     shape = [
         relation.namespace,
@@ -30,7 +30,7 @@ def fingerprint(relation: Relation, key: Sequence[str]) -> str:
 
 
 def table_schema(relation: Relation, key: Sequence[str], topic: str) -> TableSchema:
-    """The definition as readers get it."""
+    """Returns a relation's definition as readers get it."""
     return TableSchema(
         fingerprint=fingerprint(relation, key),
         namespace=relation.namespace,
@@ -43,21 +43,21 @@ def table_schema(relation: Relation, key: Sequence[str], topic: str) -> TableSch
 
 
 def schema_column(column: Column, *, is_key: bool) -> SchemaColumn:
-    """A column as definitions have it; an enum's values matter in keys only."""
+    """Returns a column's part of a definition; an enum's labels matter only in keys."""
     labels = column.labels if is_key else ()
     return SchemaColumn(column.name, sql_type(column), column.number, column.type_oid, labels)
 
 
 def numbered(schema: TableSchema, today: Mapping[str, int], before: TableSchema | None) -> TableSchema:
-    """The definition with numbers of the columns outside its key, as far as these are certain; 0 where they are not.
+    """Returns the definition with the attribute numbers of columns outside the key, if they are certain, else 0.
 
-    What has the same columns as before keeps their numbers: a column that was dropped and added again looks the same in
-    the stream, and rows of the old one may still come. Whoever reads the table itself learns the new number.
+    A definition with the same columns as before keeps their numbers: a column that was dropped and added again looks
+    the same in the stream, and rows of the old column may still come. Code that reads the table learns the new number.
 
     Args:
-        schema: as the stream described the table; nothing is changed of what was read from the catalog with rows.
-        today: by the catalog, which may be later than the stream, in attribute order.
-        before: what the topic was last written with.
+        schema: the definition from the stream; numbers that were read from the catalog together with rows stay.
+        today: the numbers in the catalog, which may be later than the stream, in attribute order.
+        before: the definition with which the topic was last written.
     """
     names = [column.name for column in schema.columns]
     is_todays = [name for name in today if name in names] == names
@@ -72,12 +72,12 @@ def numbered(schema: TableSchema, today: Mapping[str, int], before: TableSchema 
 
 
 def schema_key(schema_fingerprint: str) -> bytes:
-    """The key under which a definition stands."""
+    """The key of a definition's record."""
     return orjson.dumps({"schema": schema_fingerprint})
 
 
 def schema_value(schema: TableSchema) -> bytes:
-    """The record's value, one JSON object."""
+    """The record's value: one JSON object."""
     return orjson.dumps(
         {
             "v": 1,
@@ -98,7 +98,7 @@ def _column_value(column: SchemaColumn) -> dict[str, Any]:
 
 
 def parse_schema(value: bytes) -> TableSchema:
-    """Read a definition back.
+    """Parse a definition.
 
     Raises:
         DecodeError: not a schema value of version 1.

@@ -1,4 +1,4 @@
-"""What PostgreSQL says of a replication slot.
+"""The state of a replication slot, as PostgreSQL reports it.
 
 https://www.postgresql.org/docs/current/view-pg-replication-slots.html
 """
@@ -15,13 +15,13 @@ class SlotState:
     """A row of ``pg_replication_slots``.
 
     Attributes:
-        confirmed_flush_lsn: everything before it was confirmed; None while the slot is being made.
-        restart_lsn: the oldest WAL kept for it; None when that WAL is gone.
-        wal_status: ``reserved``, ``extended``, ``unreserved`` or ``lost``; None with ``restart_lsn``.
-        safe_wal_size: bytes that may still be written before the slot is in danger; None without a limit.
-        retained_bytes: WAL kept for the slot.
-        lag_bytes: WAL written and not confirmed.
-        invalidation_reason: PostgreSQL 17 and newer; None otherwise and while the slot is sound.
+        confirmed_flush_lsn: everything before this position was confirmed; None while the slot is being created.
+        restart_lsn: the oldest WAL kept for the slot; None when that WAL is gone.
+        wal_status: ``reserved``, ``extended``, ``unreserved`` or ``lost``; None when ``restart_lsn`` is None.
+        safe_wal_size: bytes of WAL that may still be written before the slot is in danger; None without a limit.
+        retained_bytes: size of the WAL that is kept for the slot.
+        lag_bytes: size of the WAL that is written but not confirmed.
+        invalidation_reason: why the slot is invalid; None if it is valid, and before PostgreSQL 17.
     """
 
     name: str
@@ -39,5 +39,5 @@ class SlotState:
 
     @property
     def lost(self) -> bool:
-        """The WAL it needs is gone or the server gave it up: it can never be read again."""
+        """Whether the slot can never be read again: the WAL it needs is gone, or the server invalidated it."""
         return self.wal_status == "lost" or self.invalidation_reason is not None

@@ -16,7 +16,7 @@ from cdc.contract.ports import CutStanding
 
 
 class TableState(enum.StrEnum):
-    """How a table stands to its source table. ``metrics.TABLE_STATES`` has the same names."""
+    """How a table relates to its source table. ``metrics.TABLE_STATES`` has the same names."""
 
     LOADING = "loading"
     CATCHING_UP = "catching_up"
@@ -35,7 +35,7 @@ MEANINGS: Final[Mapping[TableState, str]] = {
 
 
 class TableEvent(enum.Enum):
-    """What happens to a table. The value says it in words."""
+    """What happens to a table; the value describes it in words."""
 
     READ = "its topic is read from the first record"
     READ_AGAIN = "its topic must be read from the first record again"
@@ -53,8 +53,8 @@ class TableEvent(enum.Enum):
 _STAYS: Final = {state: state for state in TableState}
 _TAKES_ROWS: Final = [state for state in TableState if state is not TableState.STOPPED]
 
-# Two cells are missing for a reason. A stopped table takes part in no cut. A table that is rebuilt must join the cut
-# before one can prove it. A defect that leads there ends the session; it does not call a table exact.
+# Some cells are missing for a reason: a stopped table is part of no cut, and a table that is rebuilt must join the cut
+# before a cut can prove it. A defect that leads there raises KeyError and ends the session, rather than call it exact.
 TRANSITIONS: Final[Mapping[TableEvent, Mapping[TableState, TableState]]] = {
     TableEvent.READ: dict.fromkeys(TableState, TableState.LOADING),
     TableEvent.READ_AGAIN: dict.fromkeys(TableState, TableState.REBUILDING),
@@ -91,7 +91,7 @@ TRANSITIONS: Final[Mapping[TableEvent, Mapping[TableState, TableState]]] = {
 
 
 def moved(state: str, *events: TableEvent) -> TableState:
-    """Returns the state that events lead to, one after another.
+    """Returns the state to which events, one after another, lead.
 
     Raises:
         KeyError: an event cannot happen in its state, which is a defect of the caller.
@@ -103,10 +103,10 @@ def moved(state: str, *events: TableEvent) -> TableState:
 
 
 def at_cut(topic: str, standing: CutStanding) -> tuple[TableEvent, ...]:
-    """Returns what a cut means for the table of a topic that takes rows."""
+    """Returns the events that a cut causes for a topic's table that takes rows."""
     joined = (TableEvent.JOINED,) if topic in standing.joining else ()
     if topic in standing.loading:
         return *joined, TableEvent.INCOMPLETE
-    if topic in standing.behind or not standing.is_true:
+    if topic in standing.outside or not standing.is_true:
         return *joined, TableEvent.UNPROVEN
     return *joined, TableEvent.PROVEN

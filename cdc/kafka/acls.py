@@ -1,7 +1,7 @@
 """The ACLs that bridge and sink need in Kafka, as commands to copy. Pure.
 
-Write and Read imply Describe. What is not here is not needed: no consumer group is joined, and nothing is asked of the
-cluster as a whole.
+Write and Read imply Describe. No other rights are needed: bridge and sink join no consumer group, and ask for nothing
+that concerns the cluster as a whole.
 
 https://kafka.apache.org/documentation/#security_authz_primitives
 """
@@ -13,17 +13,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 BRIDGE_ON_TOPICS: Final = ("Read", "Write", "Create", "DescribeConfigs")
-"""Read: the stored progress, and the keys that a TRUNCATE deletes. DescribeConfigs: drift of topic settings."""
+"""The bridge's rights. Read: for the stored progress, and for the keys that a TRUNCATE deletes. DescribeConfigs: to
+compare the topic settings with the configuration."""
 
 SINK_ON_TOPICS: Final = ("Read", "DescribeConfigs")
-"""DescribeConfigs: for how long a topic keeps superseded records and tombstones, so what the sink may have missed."""
+"""The sink's rights. DescribeConfigs: how long a topic keeps superseded records and tombstones decides what the sink
+may have missed."""
 
 
 class Acl(NamedTuple):
-    """Operations on one resource, or with ``prefixed`` on all whose names begin so.
+    """Operations that are allowed on one resource, or, with ``prefixed``, on all whose names begin with ``name``.
 
     Attributes:
-        resource: ``topic``, ``group`` or ``transactional-id``, as ``kafka-acls.sh`` has it.
+        resource: ``topic``, ``group`` or ``transactional-id``, as ``kafka-acls.sh`` spells it.
     """
 
     resource: str
@@ -32,7 +34,7 @@ class Acl(NamedTuple):
     prefixed: bool = False
 
     def command(self, options: Mapping[str, Any]) -> str:
-        """The command that grants it to whom these librdkafka settings connect as."""
+        """Returns the command that grants these operations to the principal of a client with these settings."""
         words = ["kafka-acls.sh", "--bootstrap-server", str(options.get("bootstrap.servers", "…"))]
         words += ["--command-config", "admin.properties", "--add", "--allow-principal", principal(options)]
         words += [word for operation in self.operations for word in ("--operation", operation)]
@@ -41,27 +43,33 @@ class Acl(NamedTuple):
         return shlex.join(words)
 
     def remedy(self, options: Mapping[str, Any]) -> str:
-        """The command for an error message, which can only tell of the first right that is missing."""
+        """Returns the command for an error message, with a hint at ``cdc grants kafka``.
+
+        Kafka reports only the first missing right; the hint spares people from finding the others one by one.
+        """
         return f"{self.command(options)}  # all there are: cdc grants kafka"
 
 
 def bridge_acls(name: str, other_topics: Sequence[str]) -> list[Acl]:
-    """What the bridge ``name`` needs; ``other_topics`` are those that ``topics.names`` calls something else."""
+    """The ACLs of the bridge ``name``; ``other_topics`` are those that ``topics.names`` calls something else."""
     return [Acl("transactional-id", transactional_id(name), ("Write",)), *_topics(name, other_topics, BRIDGE_ON_TOPICS)]
 
 
 def sink_acls(name: str, other_topics: Sequence[str]) -> list[Acl]:
-    """What the sink of the bridge ``name`` needs."""
+    """The ACLs of the sink that follows the bridge ``name``."""
     return _topics(name, other_topics, SINK_ON_TOPICS)
 
 
 def transactional_id(name: str) -> str:
-    """Of the bridge ``name``."""
+    """The transactional id of the bridge ``name``."""
     return f"cdc-{name}"
 
 
 def principal(options: Mapping[str, Any]) -> str:
-    """As whom the brokers know a client with these settings; of a client certificate only the subject is left open."""
+    """The principal that the brokers see in a client with these settings.
+
+    The settings do not tell the subject of a client certificate, so that one stays open: ``User:CN=…``.
+    """
     if "sasl.username" in options:
         return f"User:{options['sasl.username']}"
     if str(options.get("security.protocol", "")).lower() == "ssl" and any(

@@ -1,8 +1,8 @@
-"""Kafka's door: an admin client that can say why the brokers do not let us in. Shared by ``publish`` and ``replay``.
+"""An admin client that can say why a connection to the brokers fails. Shared by ``publish`` and ``replay``.
 
-librdkafka tells the reason of a failed connection only to ``error_cb``, between calls, and goes on connecting; the call
-that waits for it says "timed out" at last. So the first question is asked again and again with ever longer patience,
-and a reason that no retry will change ends it.
+librdkafka reports the reason for a failed connection only to ``error_cb``, between calls, and keeps trying to connect;
+the call that waits for the connection finally says "timed out". So this module repeats its first question with ever
+longer timeouts, and gives up as soon as it hears a reason that no retry will change.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from cdc.base.long_wait import told
 
 CONNECTING: Final[Mapping[str, Any]] = {
     "log.connection.close": False,
-    # After its first connection, a client waits for half of this before it opens the next one, to the broker that it
-    # was told of: with the default of 100 ms that is what most of the first answer's time went into. After a failure
-    # it is doubled each time, up to ten seconds.
+    # After its first connection, a client waits for half of this time before it connects to the broker that it was
+    # told about. With the default of 100 ms, this wait was most of the time until the first answer. After each failure
+    # the client doubles it, up to ten seconds.
     "reconnect.backoff.ms": 20,
 }
-"""How every client connects, unless the configuration says otherwise."""
+"""Connection settings of every client, unless the configuration says otherwise."""
 
 _CONNECTED_WITHIN_S: Final = 1.0
 _FIRST_PATIENCE_S: Final = 0.25
 _REFUSED_AFTER_BACKOFFS: Final = 35
-"""A name may stand for several addresses. The client tries one after the other, and calls all brokers down in between:
-``localhost`` is ::1 first. In so many times ``reconnect.backoff.ms``, which it doubles each time, it has tried five."""
+"""How many times ``reconnect.backoff.ms`` pass before "all brokers down" is believed. A name may have several addresses
+(``localhost`` is ::1 first): the client tries one after the other and reports all brokers down in between. It doubles
+the pause each time, so within 35 pauses it has tried five addresses."""
 _SAYS_WHY: Final = {KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._TIMED_OUT}
 _NO_LEADER_YET: Final = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -44,13 +45,14 @@ _NO_LEADER_YET: Final = {
 _LEADER_WITHIN_S: Final = 5.0
 _LEADER_POLL_S: Final = 0.05
 _OVERLOOKED_AFTER_S: Final = 0.1
-"""The client looks up the partitions' leaders first. When it has just connected, it overlooks the answer in one of
-thirty times, and looks again after one second or three, or when it is told anything else about topics."""
+"""When an offset request has waited this long, a metadata request wakes the client. It looks up the partitions' leaders
+first, and right after it has connected it misses the answer once in thirty times. It would look again only after one to
+three seconds, or when any other metadata arrives."""
 _AUTHENTICATION: Final = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}
 
 
 def refused_connection(error: KafkaError) -> TopicRefused | None:
-    """Why the brokers will not have us, or we not them; None when a retry may help."""
+    """Returns why the brokers refuse this client, or this client the brokers; None when a retry may help."""
     if error.code() in _AUTHENTICATION:
         return TopicRefused(
             f"Kafka refused the connection: {error.str()}",
@@ -67,30 +69,30 @@ def refused_connection(error: KafkaError) -> TopicRefused | None:
 
 
 def bad_option(error: KafkaException) -> ConfigError:
-    """librdkafka knows no such option or value."""
+    """The error for an option or a value that librdkafka does not know."""
     return ConfigError(
         f"kafka.options: {error.args[0].str()}", remedy="see librdkafka's CONFIGURATION.md for names and values"
     )
 
 
 def connect(producer: Producer) -> None:
-    """Wait a moment for a broker's first answer; without one, what the producer does next says why.
+    """Wait up to a second for a broker's first answer. If none comes, the producer's next call says why.
 
-    It needs a number from the brokers before it sends anything (KIP-98, KIP-360). It asks for that at once, and where
-    no connection stands yet, again half a second later.
+    A producer needs an id from the brokers before it sends anything (KIP-98, KIP-360). It asks for the id at once and,
+    if no connection is up yet, again only half a second later; waiting here saves that half second.
     """
     with suppress(KafkaException):
         producer.list_topics(timeout=_CONNECTED_WITHIN_S)
 
 
 class BrokerAdmin(AdminClient):
-    """An admin client. Whoever has several questions asks them through one: each costs connections of its own.
+    """An admin client. Use one for several questions: each client opens connections of its own.
 
     Args:
         options: librdkafka settings from the configuration, ``bootstrap.servers`` among them.
 
     Attributes:
-        options: the same.
+        options: the settings it was made with.
 
     Raises:
         ConfigError: librdkafka knows no such option or value.
@@ -107,14 +109,15 @@ class BrokerAdmin(AdminClient):
             raise bad_option(error) from error
 
     def metadata(self, topic: str | None = None, *, timeout_s: float) -> ClusterMetadata:
-        """Brokers, and one topic or all that we may see.
+        """Returns the brokers, and one topic or all that we may see.
 
-        Where none has ever answered this client, and all refuse the connection, nobody waits for ``timeout_s``: a
-        person is told at once, and a daemon tries again by itself. Brokers that have answered may be restarting.
+        If all brokers refuse the connection and none has ever answered this client, the call fails without waiting for
+        ``timeout_s``: a person learns it at once, and a daemon tries again by itself. Brokers that have answered before
+        may be restarting, so the call waits for them.
 
         Raises:
-            TopicRefused: the brokers will not let us in, or show no certificate that we trust.
-            TopicUnavailable: none answers; with the reason, if one was told.
+            TopicRefused: the brokers reject our credentials, or show no certificate that we trust.
+            TopicUnavailable: no broker answers; the message has the reason, if the client reported one.
         """
         whom = f"Kafka at {self.options.get('bootstrap.servers')}"
         with told(whom, "to answer", f"up to {timeout_s:g} s"):
@@ -139,7 +142,7 @@ class BrokerAdmin(AdminClient):
                     ) from error
                 patience_s = max(min(2 * patience_s, timeout_s - waited_s), _FIRST_PATIENCE_S)
             else:
-                self.poll(0)  # what was reported until now is over
+                self.poll(0)  # a broker answered: take the reports of earlier failures now, so that forget() drops them
                 self._reports.forget()
                 BROKER_LOG.answered()
                 return found
@@ -152,19 +155,19 @@ class BrokerAdmin(AdminClient):
         timeout_s: float,
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> dict[tuple[str, int], int | KafkaError]:
-        """An offset by partition, or why there is none.
+        """Returns the offset of each partition, or the error that Kafka reports instead.
 
-        A topic that was just made has no leader for a moment: then it is asked again.
+        A topic that was just created has no leader for a moment, so such partitions are asked again for five seconds.
 
         Args:
-            partitions: topic and number, of topics that exist.
-            spec: which offset.
-            timeout_s: of each request.
-            isolation: whose end is meant by the latest offset.
+            partitions: topic and number of each; the topics exist.
+            spec: which offset to ask for.
+            timeout_s: the timeout of each request.
+            isolation: whether "latest" means the high watermark or the last stable offset.
 
         Raises:
             TopicUnavailable: no broker answers.
-            TopicRefused: the brokers will not let us in.
+            TopicRefused: the brokers refuse the connection.
         """
         found: dict[tuple[str, int], int | KafkaError] = {}
         asked = {TopicPartition(*each): spec for each in partitions}
@@ -185,12 +188,16 @@ class BrokerAdmin(AdminClient):
             if asked:
                 time.sleep(_LEADER_POLL_S)
             for topic in {place.topic for place in asked}:
-                self.metadata(topic, timeout_s=timeout_s)  # the client would believe its older answer for seconds
+                # Without fresh metadata, the client would keep using its old answer for seconds
+                self.metadata(topic, timeout_s=timeout_s)
         return found
 
 
 class _Reports:
-    """What ``error_cb`` was told. Not the client's own method: the client would then hold itself."""
+    """What ``error_cb`` was told.
+
+    A class of its own, because a client whose callback is its own method refers to itself and is freed late.
+    """
 
     def __init__(self) -> None:
         self.refusal: TopicRefused | None = None
@@ -207,7 +214,7 @@ class _Reports:
 
     @property
     def is_hopeless(self) -> bool:
-        """No broker has ever answered, and each one that we know was tried."""
+        """Whether no broker has ever answered and every known broker was tried."""
         return self._are_all_down and not self._has_answered
 
     def forget(self) -> None:

@@ -1,4 +1,4 @@
-"""What applications build on a compacted topic: state that is written safely, kept through crashes, and watched.
+"""A library for services that keep state in compacted topics: write it safely, read it everywhere, survive crashes.
 
 ``docs/state.md`` explains each of these names with an example.
 """

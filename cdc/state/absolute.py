@@ -1,15 +1,15 @@
-"""Values are absolute: what a delta hides in is refused before it is written.
+"""Refuses values that contain a delta, before they are written: values of a compacted topic must be absolute.
 
-A compacted topic keeps the last record of a key. If that record says ``balanceDelta: 10``, the balance is lost, and a
-record that is written twice counts twice. ``balance: 110`` survives both.
+A compacted topic keeps the last record of a key. If that record says ``balanceDelta: 10``, the balance is lost; and if
+it is written twice, it counts twice. ``balance: 110`` survives both.
 
-The rule looks at names, because values do not tell. A field is taken for a delta when
+The rule looks at field names, because values do not tell. A field is taken for a delta in two cases:
 
-- ``delta``, ``increment`` or ``decrement`` is one of the words of its name (``balanceDelta``, ``stock_delta``,
-  ``incrementBy``); "deltas" and "incremental" are other words;
-- or the last of several words is ``by`` and its value is a number (``changedBy: 3``; ``createdBy: "ann"`` is none).
+- One word of its name is ``delta``, ``increment`` or ``decrement``, as in ``balanceDelta``, ``stock_delta`` or
+  ``incrementBy``. "deltas" and "incremental" are other words.
+- The last of several words is ``by``, and the value is a number: ``changedBy: 3``, but not ``createdBy: "ann"``.
 
-A name that the rule takes for a delta and is none goes into ``absolute_fields``.
+If the rule is wrong about a field, name the field in ``absolute_fields``.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _DELTA_WORDS: Final = frozenset({"delta", "increment", "decrement"})
 
 
 def refuse_deltas(value: Any, absolute_fields: Collection[str] = ()) -> None:
-    """Look at every field, at any depth.
+    """Checks every field, at any depth.
 
     Args:
-        value: as JSON has it.
-        absolute_fields: names that are no deltas, whatever they look like.
+        value: a parsed JSON value.
+        absolute_fields: names of fields that are not deltas, whatever they look like.
 
     Raises:
         ValueRefused: a field looks like a delta.
@@ -38,14 +38,14 @@ def refuse_deltas(value: Any, absolute_fields: Collection[str] = ()) -> None:
     for field, content in _fields(value):
         if field not in absolute_fields and looks_like_delta(field, content):
             raise ValueRefused(
-                f"field {field!r} looks like a delta, and a compacted topic keeps only the last one of a key",
-                remedy="write the value that results (balance, not balanceDelta), or append deltas to an EventSourced "
-                f"topic; if it is none, say so: absolute_fields=({field!r},)",
+                f"field {field!r} looks like a delta, and a compacted topic keeps only the last delta of a key",
+                remedy="write the resulting value (balance, not balanceDelta), or append deltas to an EventSourced "
+                f"topic; if the field is not a delta, say so: absolute_fields=({field!r},)",
             )
 
 
 def looks_like_delta(field: str, content: object) -> bool:
-    """Whether a field of this name with this value is taken for a delta."""
+    """Returns whether a field with this name and value is taken for a delta."""
     words = _words(field)
     if _DELTA_WORDS.intersection(words):
         return True
@@ -55,7 +55,7 @@ def looks_like_delta(field: str, content: object) -> bool:
 
 @lru_cache(maxsize=4096)
 def _words(field: str) -> tuple[str, ...]:
-    """Of a name; the same few come again and again."""
+    """Splits a name into its words in lower case. Cached, because values have the same few names."""
     return tuple(word.lower() for word in _WORD.findall(field))
 
 

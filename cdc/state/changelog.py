@@ -1,16 +1,17 @@
-"""A service's own state, kept in a changelog topic: what it counted survives the process, and is never counted twice.
+"""A service's own state, kept in a changelog topic: it survives the process, and no record is counted twice.
 
 Theory of operation. The service reads a source topic as one consumer group. Each partition of the source has its own
 state, in the partition of the same number of the changelog. A step reads some records, lets the handler change the
-state, and then commits one Kafka transaction that holds both the new values and the group's next offsets. So the
-changelog and the offsets never differ: either the step happened, with both, or it did not.
+state, and commits one Kafka transaction with the new values and the group's next offsets. So changelog and offsets
+always agree: a step happens with both, or not at all.
 
-When partitions come to this instance, at the start as after another one died, its state is read back from the
-changelog: after the group's offsets are known for certain (``GroupReader`` says why in this order), and up to the
-changelog's end. Every record of the changelog names the source offset that made it, so a changelog that is ahead of the
-group's offsets is seen, and refused: somebody moved the offsets by hand, and going on would count records twice. Beside
-the offsets stands which topic the changelog is, so one that was made anew is seen, too: going on would forget all that
-was counted.
+When the group assigns partitions to this instance, the store reads their state back from the changelog, up to its end.
+It does so only when the group's offsets are known for certain; ``GroupReader`` says why. Two things make it refuse:
+
+- A record of the changelog names the source offset that made it, and that offset is not before the group's. Somebody
+  has moved the group's offsets by hand, so going on would count records twice.
+- The group's offsets were committed with another changelog: the id of the topic is stored beside them. Somebody has
+  recreated the topic, so going on would forget everything that was counted.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ from cdc.state.values import Value, decode, encode
 _RECORDS_PER_STEP: Final = 500
 _MAX_MESSAGE_BYTES: Final = TopicsConfig().max_message_bytes
 _STEP_S: Final = 20
-"""What Kafka gives a step between its first record and its commit: milliseconds, unless the brokers hang. An heir of
-another name cannot end the Kafka transaction of an instance that died within a step, and what that one holds open hides
-the end of the changelog: so it waits for Kafka, which looks every ten seconds for transactions whose time is over. Both
-times, of the session and of the transaction, run from the death on, not one after the other."""
+"""Kafka aborts a step that has not committed this long after its first record. A step takes milliseconds, unless the
+brokers hang. If an instance dies within a step, its open Kafka transaction hides the end of the changelog. An instance
+of another name cannot abort that transaction. It has to wait for Kafka, which looks for expired transactions every ten
+seconds. The session timeout runs at the same time, not afterwards."""
 
 
 class PartitionState:
-    """The state that belongs to one partition of the source, as a handler sees it. Keys are the service's own."""
+    """The state that belongs to one partition of the source, as a handler sees it. The service chooses the keys."""
 
     def __init__(self, values: dict[bytes, bytes]) -> None:
         self._values = values
@@ -50,36 +51,36 @@ class PartitionState:
         self.source_offset = 0
 
     def get(self, key: bytes) -> dict[str, Any] | None:
-        """What the key holds, None for nothing. A copy: only ``put`` changes the state."""
+        """Returns a copy of the key's value, or None. Changing the copy does not change the state; ``put`` does."""
         value = self._changes[key][0] if key in self._changes else self._values.get(key)
         return None if value is None else decode(value)
 
     def put(self, key: bytes, value: Value) -> None:
-        """Let the key hold this value, whole.
+        """Sets the key's value, and keeps nothing of the old one.
 
         Raises:
-            ValueRefused: no object, or JSON cannot say what is in it.
+            ValueRefused: the value is not an object, or JSON cannot represent it.
         """
         self._changes[key] = encode(value), self.source_offset
 
     def delete(self, key: bytes) -> None:
-        """Let the key hold nothing."""
+        """Deletes the key."""
         self._changes[key] = None, self.source_offset
 
     def items(self) -> Iterator[tuple[bytes, dict[str, Any]]]:
-        """Every key that holds something, with what it holds."""
+        """Yields every key that has a value, with the value."""
         for key in self._values.keys() | self._changes.keys():
             content = self.get(key)
             if content is not None:
                 yield key, content
 
     def changes(self) -> Iterator[tuple[bytes, bytes | None, int]]:
-        """What this step changed: key, value, and the source offset that did."""
+        """Yields the changes of this step: key, value, and the source offset that made the change."""
         for key, (value, offset) in self._changes.items():
             yield key, value, offset
 
     def keep(self) -> None:
-        """The step is committed."""
+        """Keeps the changes, since the step is committed."""
         for key, (value, _) in self._changes.items():
             if value is None:
                 self._values.pop(key, None)
@@ -96,17 +97,18 @@ class ChangelogStore:
 
     Args:
         options: librdkafka settings, ``bootstrap.servers`` among them.
-        app: name of the service.
-        store: name of the state. ``{app}-{store}`` is the consumer group, ``{app}-{store}-changelog`` the changelog.
-        source: the topic that is read.
-        instance: stable name of this instance. A restarted one fences its former self and goes on at once; another name
-            waits ten seconds until the group gives it the partitions, and up to thirty if the one before died in the
-            middle of a commit.
-        topics: how to make the changelog; its partitions are as many as the source's.
+        app: the service's name.
+        store: the state's name. ``{app}-{store}`` is the consumer group, ``{app}-{store}-changelog`` the changelog.
+        source: the topic to read.
+        instance: a stable name for this instance. With the same name, a restarted instance fences its predecessor and
+            goes on at once. With another name, it waits ten seconds until the group assigns it the partitions, and up
+            to thirty if its predecessor died during a commit.
+        topics: how to create the changelog, which gets as many partitions as the source.
 
     Raises:
-        ConfigError: an option or a name is wrong.
-        TopicRefused: there is no source topic; the changelog is not compacted, or has another number of partitions.
+        ConfigError: an option or a name is invalid.
+        TopicRefused: the source topic does not exist; or the changelog is not compacted, or has another number of
+            partitions.
         TopicUnavailable: no broker answers.
     """
 
@@ -123,7 +125,7 @@ class ChangelogStore:
         self._options = client_options(options)
         self._source, self._changelog = source, changelog_topic(app, store)
         if not instance:
-            raise ConfigError("the instance has no name", remedy="name it after its place, for instance its ordinal")
+            raise ConfigError("the instance has no name", remedy="give it a stable one, for instance its ordinal")
         self._parts: dict[int, PartitionState] = {}
         self._changelog_id = ""
         self._count = self._match_partitions(topics or TopicsConfig())
@@ -159,23 +161,23 @@ class ChangelogStore:
         return self._parts
 
     def step(self, handle: Handler, *, timeout_s: float = 1.0) -> int:
-        """Read what there is, have it handled, and commit state and offsets together; how many records that were.
+        """Reads records, calls the handler for each, and commits state and offsets together. Returns how many it read.
 
-        Whatever goes wrong closes the store, and nothing of the step has happened: open it again, and it goes on behind
-        the last step that did. The partitions of this instance may change at the beginning of a step, never within.
+        Any error closes the store, and the step has not happened. Open the store again, and it goes on after the last
+        committed step. The partitions of this instance may change at the beginning of a step, but not during it.
 
         Args:
             handle: called with each record and its partition's state, in the order of each partition. It may be called
-                again with the same record after a crash, and must have no effect but on the state.
+                again with the same record after a crash, so it must have no effect but on the state.
             timeout_s: how long to wait for a first record.
 
         Raises:
             FencedError: another process runs under this instance's name.
-            TopicUnavailable: Kafka does not answer, or gave our partitions to another instance: open it again.
-            TopicRefused: the changelog does not fit the group's offsets, or a right is missing.
+            TopicUnavailable: Kafka does not answer, or gave our partitions to another instance: open the store again.
+            TopicRefused: the changelog does not match the group's offsets, or a right is missing.
         """
         if self._is_closed:
-            raise TopicUnavailable("this store is closed", remedy="open it again: it goes on behind the last step")
+            raise TopicUnavailable("this store is closed", remedy="open it again: it goes on after the last step")
         try:
             records = self._reader.poll(_RECORDS_PER_STEP, timeout_s)
             if records:
@@ -186,7 +188,7 @@ class ChangelogStore:
         return len(records)
 
     def close(self) -> None:
-        """Abort what is open, and let the brokers go; what was committed stays."""
+        """Aborts an open step and closes the connections. Committed steps stay."""
         if not self._is_closed:
             self._is_closed = True
             self._reader.close()
@@ -209,7 +211,7 @@ class ChangelogStore:
             self._parts[number].keep()
 
     def _restore(self, known: Mapping[Partition, Committed | None]) -> None:
-        """These partitions are ours: read their state back."""
+        """Reads back the state of the partitions that this instance owns now."""
         if any(number >= self._count for _, number in known):
             raise self._mismatch(max(number for _, number in known) + 1, self._count)
         self._refuse_another({each.note for each in known.values() if each is not None and each.note})
@@ -229,28 +231,28 @@ class ChangelogStore:
             self._parts.pop(number, None)
 
     def _refuse_another(self, expected: Collection[str]) -> None:
-        """The changelog is the topic with which the group's offsets were committed."""
+        """Refuses a changelog that is not the topic with which the group's offsets were committed."""
         facts = topic_facts(BrokerAdmin(self._options), [self._changelog]).get(self._changelog)
         self._changelog_id = "" if facts is None else facts.topic_id
         if {self._changelog_id}.issuperset(expected):
             return
         raise TopicRefused(
-            f"changelog {self._changelog!r} was made anew, and the consumer group goes on behind what the one before "
-            "held: all that was counted until then would be missing",
-            remedy="decide from where it is to count, and reset the group (kafka-consumer-groups.sh --reset-offsets): "
-            "with --to-earliest everything that the source still has is counted anew",
+            f"changelog {self._changelog!r} was recreated, but the consumer group still has the offsets of the old "
+            "one: everything counted before them would be missing",
+            remedy="decide where to start counting, and reset the group (kafka-consumer-groups.sh --reset-offsets): "
+            "with --to-earliest it counts everything that the source still has",
         )
 
     def _check(self, record: StoredRecord, committed: Committed | None) -> None:
-        """A value in the changelog was made by a record before the group's offset."""
+        """Refuses a changelog record that was made by a source record which the group has yet to read."""
         made_by = _source_offset(record)
         if committed is None or made_by >= committed.offset:
             known = "does not know" if committed is None else f"puts at {committed.offset}"
             raise TopicRefused(
-                f"changelog {self._changelog!r} holds what offset {made_by} of partition {record.partition} of "
-                f"{self._source!r} made, which the consumer group {known}: records would be counted twice",
-                remedy="set the group's offsets back (kafka-consumer-groups.sh --reset-offsets); or, to count "
-                f"everything anew, delete the topic {self._changelog!r} and reset the group to the earliest offsets",
+                f"changelog {self._changelog!r} has counted offset {made_by} of partition {record.partition} of "
+                f"{self._source!r}, which the consumer group {known}: records would be counted twice",
+                remedy="restore the group's offsets (kafka-consumer-groups.sh --reset-offsets); or, to count "
+                f"everything again, delete the topic {self._changelog!r} and reset the group to the earliest offsets",
             )
 
     def _match_partitions(self, topics: TopicsConfig) -> int:
@@ -263,8 +265,8 @@ class ChangelogStore:
     def _mismatch(self, count: int, found: int) -> TopicRefused:
         return TopicRefused(
             f"changelog {self._changelog!r} has {found} partitions, and its source {self._source!r} has {count}",
-            remedy="give the store a new name, and let it read the source from the beginning: with another number of "
-            "partitions, keys come to other instances than their state",
+            remedy="give the store a new name, and let it read the source from the beginning: keys have moved to other "
+            "partitions than their state",
         )
 
 

@@ -1,8 +1,8 @@
-"""Configuration on a compacted topic: every instance of a service has the same settings, checked, and hears of changes.
+"""Configuration in a compacted topic: all instances of a service have the same, checked settings and learn of changes.
 
-A setting is a key of the topic; its value is what a pydantic model says it may be. A value that does not fit stays
-outside: it is quarantined, and the last good one stays in force. That one outlives a restart, too: it is looked up in
-the history, which ``ConfigWriter`` writes beside the topic.
+A setting is a key of the topic, and a pydantic model checks its value. A value that does not fit the model is
+quarantined, and the last good one stays in force. It even stays in force after a restart: it is looked up in the
+history, which ``ConfigWriter`` writes beside the topic.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Quarantined(NamedTuple):
     """A value of a setting that does not fit its model.
 
     Attributes:
-        version: of the setting; 0 when another program than ``ConfigWriter`` wrote it.
-        value: as it is in the topic.
+        version: the setting's version; 0 when a program other than ``ConfigWriter`` wrote the value.
+        value: the bytes in the topic.
         reason: what is wrong with it.
     """
 
@@ -47,29 +47,29 @@ class Setting(Generic[Model]):
         self.name = name
         self.value = self.default = default
         self.version = 0
-        """Of ``value``: 0 for the default, or for a value that another program than ``ConfigWriter`` wrote."""
+        """The version of ``value``: 0 for the default, and for a value that ``ConfigWriter`` did not write."""
         self.quarantined: Quarantined | None = None
-        """The newest value, if it does not fit; ``value`` is the last one that did."""
+        """The newest value, if it does not fit the model. ``value`` is then the last one that did."""
         self._watchers: list[Callable[[Model, Model], object]] = []
 
     def watch(self, changed: Callable[[Model, Model], object]) -> Callable[[], None]:
-        """Have ``changed(old, new)`` called in ``poll`` and ``load``, once the new value is in force.
+        """Calls ``changed(old, new)`` in ``poll`` and ``load``, once a new value is in force.
 
-        Of several changes in quick succession only the last may be told. Returns what ends the watch.
+        Several changes in quick succession may lead to one call. Returns a function that ends the watch.
         """
         self._watchers.append(changed)
         return lambda: self._watchers.remove(changed)
 
     def calls(self, old: Model) -> list[Callable[[], object]]:
-        """What has to be called, now that the value was another one."""
+        """Returns the calls that are due if the value differs from the old one."""
         new = self.value
         return [] if old == new else [partial(told, old, new) for told in self._watchers]
 
     def parse(self, value: bytes) -> Model:
-        """The value as the model has it.
+        """Parses a value with the model.
 
         Raises:
-            ValidationError: it does not fit.
+            ValidationError: the value does not fit.
         """
         return type(self.default).model_validate_json(value)
 
@@ -79,11 +79,11 @@ class ConfigStore:
 
     Args:
         options: librdkafka settings, ``bootstrap.servers`` among them.
-        topic: where the settings are.
+        topic: the configuration topic.
 
     Raises:
-        ConfigError: an option is wrong.
-        TopicRefused: there is no such topic, or we may not read it.
+        ConfigError: an option is invalid.
+        TopicRefused: the topic does not exist, or we may not read it.
         TopicUnavailable: no broker answers.
     """
 
@@ -100,23 +100,23 @@ class ConfigStore:
         self.close()
 
     def setting(self, name: str, default: Model) -> Setting[Model]:
-        """Declare a setting, before ``load``. Whatever else is in the topic is of no concern.
+        """Declares a setting. Do this before ``load``. Keys that nobody declares are ignored.
 
         Args:
-            name: its key.
-            default: its value as long as the topic has none; its class is what values have to fit.
+            name: the setting's key.
+            default: the value while the topic has none; its class is the model that checks values.
 
         Raises:
-            ConfigError: it is declared already.
+            ConfigError: the setting is declared already.
         """
         key = name.encode()
         if key in self._settings:
-            raise ConfigError(f"setting {name!r} is declared twice", remedy="declare it once, and hand it on")
+            raise ConfigError(f"setting {name!r} is declared twice", remedy="declare it once, and pass it on")
         declared = self._settings[key] = Setting(name, default)
         return declared
 
     def load(self) -> None:
-        """Read everything that was committed when this was called, and put it in force.
+        """Reads everything that was committed before this call, and puts it in force.
 
         Raises:
             TopicUnavailable: no broker answers, or an open Kafka transaction hides the end for minutes.
@@ -125,19 +125,19 @@ class ConfigStore:
         self._take(self._reader.load())
 
     def poll(self, timeout_s: float) -> None:
-        """Put in force what is new, and tell watchers; waits for something up to this long. Errors as for ``load``.
+        """Waits up to ``timeout_s`` for changes, puts them in force and calls the watchers.
 
-        What a watcher raises is raised here. The others are called by the next call then.
+        Raises the errors of ``load``, and what a watcher raises. The next call then calls the remaining watchers.
         """
         self._take(self._reader.poll(timeout_s))
 
     def close(self) -> None:
-        """Let the brokers go; values stay as they are."""
+        """Closes the connections. The values stay as they are."""
         self._reader.close()
 
     def _take(self, changes: Iterable[Change]) -> None:
         before: dict[bytes, Any] = {}
-        for change in changes:  # each of them: the last good value may be any
+        for change in changes:  # also older ones: if the newest value does not fit, one of them is the last good one
             setting = self._settings.get(change.key)
             if setting is not None:
                 before.setdefault(change.key, setting.value)
@@ -160,13 +160,15 @@ class ConfigStore:
             if setting.value is setting.default:
                 self._find_last_good(setting)
             log.warning(
-                "setting %r of topic %r does not fit %s, and version %d stays in force: %s",
+                "the value of setting %r in topic %r does not fit %s, so version %d stays in force: %s",
                 *(setting.name, self._topic, type(setting.default).__name__, setting.version, error),
-                extra={"remedy": "write a value that fits: ConfigWriter.put, or rollback to the last one that did"},
+                extra={
+                    "remedy": "write a value that fits (ConfigWriter.put), or go back to one (ConfigWriter.rollback)"
+                },
             )
 
     def _find_last_good(self, setting: Setting[Any]) -> None:
-        """This process has seen no value that fits: the one before it may have."""
+        """Looks in the history for the last value that fits, since this process has not seen one itself."""
         try:
             history = read_history(self._options, self._topic, setting.name)
         except TopicRefused as error:

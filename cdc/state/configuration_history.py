@@ -20,11 +20,11 @@ class ConfigVersion(NamedTuple):
     """One version of a setting.
 
     Attributes:
-        name: of the setting.
-        version: counts its changes from 1, deletes included; never given twice.
-        value: JSON, None when the setting was deleted.
+        name: the setting's name.
+        version: numbers the setting's changes from 1, deletes included; no number is used twice.
+        value: JSON; None when the setting was deleted.
         at: when it was written, by the writer's clock.
-        by: who wrote it, as told.
+        by: who wrote it, as given to ``ConfigWriter``.
     """
 
     name: str
@@ -35,12 +35,12 @@ class ConfigVersion(NamedTuple):
 
 
 def version_header(version: int) -> bytes:
-    """The header of a record of the configuration topic."""
+    """Returns the header of a record of the configuration topic."""
     return orjson.dumps({"version": version})
 
 
 def version_in(header: bytes) -> int:
-    """The version that such a header tells; 0 for a record of another program."""
+    """Returns the version in a record's header; 0 if another program wrote the record."""
     try:
         return int(orjson.loads(header)["version"])
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
@@ -48,22 +48,22 @@ def version_in(header: bytes) -> int:
 
 
 def history_value(version: int, value: bytes | None, by: str) -> bytes:
-    """The value of a record of the history."""
+    """Returns the value of a record of the history."""
     content = None if value is None else orjson.Fragment(value)
     return orjson.dumps({"version": version, "at": datetime.now(UTC).isoformat(), "by": by, "value": content})
 
 
 def read_history(options: Mapping[str, Any], topic: str, name: str | None = None) -> list[ConfigVersion]:
-    """The versions of one setting or of all of them, oldest first; none when nobody wrote a history.
+    """Returns the versions of one setting, or of all, oldest first. Empty when there is no history.
 
     Args:
         options: librdkafka settings.
-        topic: of the configuration.
-        name: of a setting, None for all.
+        topic: the configuration topic.
+        name: the setting's name; None for all.
 
     Raises:
         TopicUnavailable: no broker answers.
-        TopicRefused: we may not read the history, or it is of another program.
+        TopicRefused: we may not read the history, or another program wrote to it.
     """
     try:
         records = read_topic(BrokerAdmin(options), history_of(topic))
@@ -83,5 +83,5 @@ def _version(record: StoredRecord) -> ConfigVersion:
         raise TopicRefused(
             f"offset {record.offset} of partition {record.partition} of {record.topic!r} does not hold a version of a "
             "setting",
-            remedy="only ConfigWriter may write this topic; find out who else does",
+            remedy="find out who else writes to this topic: only ConfigWriter may",
         ) from error

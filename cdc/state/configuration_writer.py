@@ -1,4 +1,4 @@
-"""Who changes settings: checked before they are written, with a version and a history, and with a way back."""
+"""The writer of settings: it checks each value, numbers the versions, keeps their history and can roll back."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from cdc.state.writer import FencedWriter
 
 
 class ConfigWriter:
-    """The one writer of a configuration topic and of its history; each change is one Kafka transaction over both.
+    """The one writer of a configuration topic and its history. Each change is one Kafka transaction over both.
 
     Args:
         options: librdkafka settings, ``bootstrap.servers`` among them.
-        topic: compacted.
-        models: what the value of each setting has to fit, by name.
-        create: how to make topic and history when they are missing; None: they must be there. The history is kept for
-            ever, unless ``history_retention_ms`` is given.
+        topic: the configuration topic, which is compacted.
+        models: the model of each setting, by name.
+        create: how to create topic and history when they are missing; with None, they must exist. The history is kept
+            for ever, unless ``history_retention_ms`` is given.
 
     Raises:
-        ConfigError: an option or a name is wrong.
+        ConfigError: an option or a name is invalid.
         TopicRefused: a topic is missing, or has the wrong cleanup policy.
         TopicUnavailable: no broker answers.
     """
@@ -48,6 +48,7 @@ class ConfigWriter:
         history_topic(self._options, self._history, create)
         self._writer = FencedWriter(self._options, topic)
         self._versions = {key.decode(): version_in(entry.header) for key, entry in self._writer.entries.now.items()}
+        # A deleted setting is in the history only; of another, the history may have expired
         for each in read_history(self._options, topic):
             self._versions[each.name] = max(each.version, self._versions.get(each.name, 0))
 
@@ -58,37 +59,37 @@ class ConfigWriter:
         self.close()
 
     def version(self, name: str) -> int:
-        """How often the setting was changed: the number of its newest version; 0 for never."""
+        """Returns the number of the setting's newest version; 0 if it was never changed."""
         return self._versions.get(name, 0)
 
     def put(self, name: str, value: BaseModel | Mapping[str, Any], *, by: str = "", expected: int | None = None) -> int:
-        """Change a setting, and return its new version. Every instance has it within moments.
+        """Changes a setting and returns its new version. Every instance has the value within moments.
 
         Args:
-            name: of the setting.
-            value: what its model accepts; what is not given has the model's default.
-            by: who does it, for the history.
-            expected: the version that it has to have; None takes any.
+            name: the setting's name.
+            value: a value that its model accepts; fields that are not given have the model's defaults.
+            by: who changes it, for the history.
+            expected: the version that the setting must have; None accepts any.
 
         Raises:
-            ConfigError: no model is given for this setting.
+            ConfigError: this setting has no model.
             ValueRefused: the value does not fit the model, or would not come back as it was.
-            VersionConflict: somebody changed it meanwhile.
+            VersionConflict: the setting has another version.
             FencedError: a second writer of the topic was opened.
-            TopicUnavailable: Kafka does not answer. Close, and open again: whether it was written is read back then.
+            TopicUnavailable: Kafka does not answer. Close the writer and open it again to read back what was written.
         """
         return self._change(name, self._checked(name, value), by, expected)
 
     def delete(self, name: str, *, by: str = "", expected: int | None = None) -> int:
-        """Have every instance go back to its default; returns the new version. Errors as for ``put``."""
+        """Lets every instance return to the default. Returns the new version. Raises the errors of ``put``."""
         self._model(name)
         return self._change(name, None, by, expected)
 
     def rollback(self, name: str, version: int, *, by: str = "", expected: int | None = None) -> int:
-        """Let the setting be what it was at an older version; returns the new version, for that is another change.
+        """Writes the value of an older version again. This is another change, so it returns a new version.
 
         Raises:
-            ValueRefused: there is no such version, or it does not fit today's model.
+            ValueRefused: the history has no such version, or its value does not fit today's model.
         """
         found = next((each for each in self.versions(name) if each.version == version), None)
         if found is None:
@@ -105,11 +106,11 @@ class ConfigWriter:
         return self.put(name, former, by=by, expected=expected)
 
     def versions(self, name: str) -> list[ConfigVersion]:
-        """The setting's history, oldest first, as far as Kafka keeps it."""
+        """Returns the setting's history, oldest version first, as far as Kafka keeps it."""
         return read_history(self._options, self._topic, name)
 
     def close(self) -> None:
-        """Let the brokers go."""
+        """Closes the connections."""
         self._writer.close()
 
     def _change(self, name: str, value: bytes | None, by: str, expected: int | None) -> int:
@@ -117,7 +118,7 @@ class ConfigWriter:
         if expected is not None and expected != version:
             raise VersionConflict(
                 f"setting {name!r} of topic {self._topic!r} has version {version}, not {expected}",
-                remedy="look at what it is now, and decide anew",
+                remedy="look at its value now, and decide again",
             )
         key = name.encode()
         with self._writer.transaction():
@@ -129,7 +130,8 @@ class ConfigWriter:
     def _checked(self, name: str, value: BaseModel | Mapping[str, Any]) -> bytes:
         model = self._model(name)
         try:
-            # An instance, too, may hold what its model forbids: nothing checks assignments, or model_construct.
+            # Even an instance may hold a value that its model forbids: pydantic checks neither assignments nor
+            # model_construct.
             checked = model.model_validate(value.model_dump(by_alias=True) if isinstance(value, BaseModel) else value)
             encoded = checked.model_dump_json(by_alias=True, round_trip=True).encode()
             if model.model_validate_json(encoded) == checked:
@@ -138,13 +140,14 @@ class ConfigWriter:
             raise _misfit(name, error, "the value") from error
         raise ValueRefused(
             f"setting {name!r} would not come back as it was written: JSON or the model hides a part of it",
-            remedy="keep secrets out of the topic, and write what JSON lacks as text",
+            remedy="keep secrets out of the topic, and write values that JSON lacks as text",
         )
 
     def _model(self, name: str) -> type[BaseModel]:
         if name not in self._models:
             raise ConfigError(
-                f"setting {name!r} has no model here", remedy=f"there are: {', '.join(sorted(self._models)) or 'none'}"
+                f"setting {name!r} has no model here",
+                remedy=f"choose one that has: {', '.join(sorted(self._models)) or 'none has'}",
             )
         return self._models[name]
 

@@ -1,6 +1,6 @@
-"""What was seen already: by id within a window of event time, or by position, each of them exact. Pure.
+"""Finds duplicates exactly: by id within a window of event time, or by position. Pure.
 
-Neither is a compacted topic, which keeps the latest record of a key some time after the others were read.
+A compacted topic is not a substitute. It drops the older records of a key some time after they were read.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from cdc.base.errors import ConfigError
 
 
 class DuplicateVerdict(Enum):
-    """What a ``Deduplicator`` says of a message."""
+    """The answers of a ``Deduplicator``."""
 
     NEW = auto()
     DUPLICATE = auto()
     TOO_LATE = auto()
-    """So old that its id may have been forgotten: nobody can say."""
+    """The message is so old that its id may be forgotten, so nobody can tell."""
 
 
 class Deduplicator:
-    """Messages of a key that have the same id, within a window of event time.
+    """Finds messages of a key with the same id, within a window of event time.
 
-    A message is a duplicate when a new one of its key and id lies at most ``window_ms`` from it, before or after. That
-    is exact for every message that is not more than ``lateness_ms`` older than the newest one; an older one is
-    ``TOO_LATE``. Clocks on the wall play no part, so a replay comes to the same verdicts.
+    A message is a duplicate if a new message with its key and id lies at most ``window_ms`` before or after it. The
+    verdict is exact for messages that are at most ``lateness_ms`` older than the newest one. Older messages are
+    ``TOO_LATE``. Only event times count, not the clock, so a replay leads to the same verdicts.
 
-    Ids are forgotten in the order in which they came, as the newest event time advances. So a message costs the same
-    however many are remembered, and memory holds the ids of ``window_ms + lateness_ms``. Make one for each partition:
-    the event time of one source then forgets no ids of a slower one.
+    As the newest event time advances, ids are forgotten in the order in which they came. So the cost of a message does
+    not depend on how many ids are remembered, and memory holds the ids of ``window_ms + lateness_ms``. Make one
+    ``Deduplicator`` for each partition, so that the event time of a fast source does not forget ids of a slower one.
 
     Args:
         window_ms: at least 1.
         lateness_ms: at least 0.
 
     Raises:
-        ConfigError: they are not.
+        ConfigError: a number is too small.
     """
 
     def __init__(self, window_ms: int, *, lateness_ms: int = 0) -> None:
@@ -53,11 +53,11 @@ class Deduplicator:
         self._expiry: deque[tuple[tuple[Hashable, Hashable], int]] = deque()
 
     def __len__(self) -> int:
-        """How many ids are remembered."""
+        """Returns how many ids are remembered."""
         return len(self._times)
 
     def judge(self, key: Hashable, message_id: Hashable, event_time_ms: int) -> DuplicateVerdict:
-        """Judge a message, and remember it when it is new."""
+        """Judges a message, and remembers its id if it is new."""
         if self._newest is None or event_time_ms > self._newest:
             self._newest = event_time_ms
             self._forget(event_time_ms - self._lateness_ms - self._window_ms)
@@ -72,7 +72,7 @@ class Deduplicator:
         return DuplicateVerdict.NEW
 
     def _forget(self, before_ms: int) -> None:
-        """Each id is appended and removed once. One that came late may wait behind a newer one, and no longer."""
+        """Forgets ids from before a moment. An id that came late is kept until the newer one before it is forgotten."""
         expiry = self._expiry
         while expiry and expiry[0][1] < before_ms:
             identity, time_ms = expiry.popleft()
@@ -90,21 +90,21 @@ Position = TypeVar("Position", bound=_Ordered)
 
 
 class HighWater(Generic[Position]):
-    """The highest position of each key: exact for sources that number their changes, however often they repeat them.
+    """The highest position of each key. Exact for sources that number their changes, however often they repeat them.
 
     Args:
-        known: to go on from, as ``positions`` gave them.
+        known: the positions to go on from, as ``positions`` returned them.
     """
 
     def __init__(self, known: Mapping[Hashable, Position] | None = None) -> None:
         self._highest: dict[Hashable, Position] = dict(known or {})
 
     def advance(self, key: Hashable, position: Position) -> bool:
-        """Whether the position lies above all earlier ones of the key, which it then heads.
+        """Returns whether the position is higher than all earlier ones of the key. If so, it becomes the highest.
 
         Args:
-            key: a record's key, a partition, a source.
-            position: an offset, an LSN, or an LSN with an ordinal: whatever sorts.
+            key: for instance a record's key, a partition or a source.
+            position: an offset, an LSN, an LSN with an ordinal, or anything else that sorts.
         """
         highest = self._highest.get(key)
         if highest is not None and not highest < position:
@@ -114,5 +114,5 @@ class HighWater(Generic[Position]):
 
     @property
     def positions(self) -> Mapping[Hashable, Position]:
-        """By key, to be kept with the state that they belong to: in the same Kafka transaction, or the same row."""
+        """The highest position by key. Store it together with your state: in one Kafka transaction, or in one row."""
         return self._highest

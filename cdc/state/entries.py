@@ -1,4 +1,4 @@
-"""Records of a compacted topic → what each key holds now. Pure."""
+"""Records of a compacted topic → the current entry of each key. Pure."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from cdc.contract.ports import StoredRecord
 from cdc.state.values import decode
 
 ABSENT: Final = -1
-"""The version of a key that holds nothing."""
+"""The version of a key that has no value."""
 
 
 class Entry(NamedTuple):
-    """What a key holds.
+    """The newest record of a key.
 
     Attributes:
-        value: bytes of the record; ``content`` reads them.
-        version: offset of the record in the key's partition; every later value of the key has a greater one.
-        header: bytes of the record's header ``cdc``, empty when it has none.
+        value: the record's bytes, which ``content`` parses.
+        version: the record's offset in the key's partition; every later value of the key has a greater one.
+        header: the bytes of the record's header ``cdc``; empty when it has none.
     """
 
     value: bytes
@@ -27,16 +27,16 @@ class Entry(NamedTuple):
 
     @property
     def content(self) -> dict[str, Any]:
-        """The value as JSON.
+        """The value, parsed as a JSON object.
 
         Raises:
-            ValueRefused: it is no JSON object.
+            ValueRefused: the value is not a JSON object.
         """
         return decode(self.value)
 
 
 class Change(NamedTuple):
-    """A key that holds something else now; None for nothing."""
+    """A change of a key: its entries before and after, None where it had or has no value."""
 
     key: bytes
     old: Entry | None
@@ -44,20 +44,21 @@ class Change(NamedTuple):
 
 
 class Entries:
-    """The latest entry of each key."""
+    """The newest entry of each key."""
 
     def __init__(self) -> None:
         self.now: dict[bytes, Entry] = {}
 
     def take(self, records: Iterable[StoredRecord]) -> list[Change]:
-        """Fold records in; what each of them changed. Only a record without a value deletes.
+        """Folds records in and returns what each of them changed. Only a record without a value deletes a key.
 
-        Deleting what is not there changes nothing: a compacted topic may hold a tombstone whose row is long erased.
+        Deleting a key that is not there changes nothing: a compacted topic may hold a tombstone whose value is long
+        gone.
         """
         changes = []
         for record in records:
             if record.key is None:
-                continue  # no state of any key
+                continue  # not the state of any key
             old = self.now.get(record.key)
             if record.value is not None:
                 new = self.now[record.key] = Entry(record.value, record.offset, record.header)
@@ -68,6 +69,6 @@ class Entries:
         return changes
 
     def version(self, key: bytes) -> int:
-        """Of the key's entry, ``ABSENT`` when there is none."""
+        """Returns the version of the key's entry, or ``ABSENT``."""
         entry = self.now.get(key)
         return ABSENT if entry is None else entry.version

@@ -1,4 +1,4 @@
-"""An event topic as a log that is read in parts, and the fold of its events into states."""
+"""Reads an event topic from any event on, and folds its events into states."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from cdc.state.values import decode, encode
 
 
 def event_header(event: int) -> bytes:
-    """The header of a state that has this event in it, and all before."""
+    """Returns the header of a state that includes this event and all before it."""
     return orjson.dumps({"event": event})
 
 
 def event_in(header: bytes) -> int:
-    """The newest event in a state; ``ABSENT`` for a state of another program."""
+    """Returns the newest event in a state, from its header; ``ABSENT`` if another program wrote the state."""
     try:
         return int(orjson.loads(header)["event"])
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
@@ -33,16 +33,16 @@ def event_in(header: bytes) -> int:
 
 
 def as_stored(state: Any) -> dict[str, Any] | None:
-    """What a state is when it comes back from its topic: JSON knows no tuples.
+    """Returns a state as it would come back from its topic. For instance, JSON turns tuples into lists.
 
     Raises:
-        ValueRefused: no object, or JSON cannot say what is in it.
+        ValueRefused: the state is not an object, or JSON cannot represent it.
     """
     return None if state is None else decode(encode(state))
 
 
 class FoldedState(NamedTuple):
-    """A state, and the offset of the newest event in it."""
+    """A state, and the offset of its newest event."""
 
     state: dict[str, Any] | None
     event: int
@@ -56,14 +56,14 @@ class Folding:
         self.now: dict[bytes, FoldedState] = {}
 
     def start(self, key: bytes, state: dict[str, Any], event: int) -> None:
-        """Go on from a snapshot."""
+        """Starts a key from a snapshot: its state, and the newest event in it."""
         self.now[key] = FoldedState(state, event)
 
     def take(self, records: Iterable[StoredRecord]) -> None:
-        """Apply events in order; those that a snapshot has in it already are passed over."""
+        """Applies events in order, and skips those that a snapshot already includes."""
         for record in records:
             if record.key is None or record.value is None:
-                continue  # no event of any key
+                continue  # not an event of any key
             folded = self.now.get(record.key, FoldedState(None, ABSENT))
             if record.offset > folded.event:
                 state = self._apply(folded.state, decode(record.value))
@@ -75,7 +75,7 @@ class EventLog:
 
     Args:
         options: librdkafka settings.
-        topic: whose events are all kept.
+        topic: the event topic, which keeps all events.
     """
 
     def __init__(self, options: Mapping[str, Any], topic: str) -> None:
@@ -83,21 +83,21 @@ class EventLog:
         self._partitions = partitions_of_topic(self._admin, topic)
 
     def partition_of(self, key: bytes) -> int:
-        """Where the events of a key are."""
+        """Returns the partition that holds the events of a key."""
         return partition_of(key, len(self._partitions))
 
     def ends(self) -> dict[int, int]:
-        """By partition, the offset below which everything is decided, and every commit readable."""
+        """Returns by partition the last stable offset: no Kafka transaction with records below it is open."""
         return {number: end for (_, number), end in stable_ends(self._admin, self._partitions).items()}
 
     def read(self, starts: Mapping[int, int] | None = None) -> Iterator[StoredRecord]:
-        """Every committed event from these offsets on, in order within each partition.
+        """Yields every committed event from these offsets on, in order within each partition.
 
         Args:
-            starts: by partition; the beginning for one that is not named.
+            starts: the first offset by partition; 0 for a partition that is not named.
 
         Raises:
-            TopicRefused: what lies behind the start is gone, or the topic ends before it.
+            TopicRefused: events after the start are gone, or the topic ends before it.
             TopicUnavailable: no broker answers.
         """
         wanted = {each: (starts or {}).get(each[1], 0) for each in self._partitions}
@@ -112,15 +112,15 @@ class EventLog:
         for (_, number), start in wanted.items():
             if start > facts.ends[number]:
                 raise TopicRefused(
-                    f"partition {number} of topic {self._topic!r} ends at {facts.ends[number]}, and states have event "
-                    f"{start - 1} in them: it was made anew or cut short, and its next events would pass for old ones",
-                    remedy="write the states of what is lost as first events into a new topic, or choose a new state "
-                    "topic, which is filled from the events that are there",
+                    f"partition {number} of topic {self._topic!r} ends at {facts.ends[number]}, but states include "
+                    f"event {start - 1}: the topic was recreated or truncated, and new events would pass for old ones",
+                    remedy="write the current states as first events into a new topic; or choose a new state topic, "
+                    "which is filled from the events that are left",
                 )
             if start < low[number]:
                 raise TopicRefused(
                     f"events {start} to {low[number] - 1} of partition {number} of topic {self._topic!r} are gone: "
-                    "what their keys come to cannot be told from the others",
+                    "without them, the states of their keys are not known",
                     remedy=f"keep all events: retention.ms=-1 and retention.bytes=-1 on topic {self._topic!r}; states "
                     "in the state topic are not affected",
                 )

@@ -1,14 +1,17 @@
-"""Events, and the state that they come to: two topics that cannot disagree, and a proof that they do not.
+"""Events, and the states that they lead to: two topics that cannot disagree, and a proof that they do not.
 
 Theory of operation. Events go into a topic that keeps all of them; the state of each key goes into a compacted one.
 Both are written in one Kafka transaction, so no reader sees an event without its state, or a state without its events.
-The order within it: the events first, until the brokers have told their offsets; then the state, with the offset of its
-newest event in the header. That makes each state a snapshot that says which events are in it.
+Within the transaction, the events come first, until the brokers have acknowledged their offsets. The state follows,
+with the offset of its newest event in the header. So each state is a snapshot that says which events it includes.
 
-So three things are possible. A start reads the compacted topic, and of the events only what lies behind the newest
-snapshot of each partition: nothing, unless another program appended events while no writer was open, or the state topic
-is new. ``rebuild`` folds all events from the beginning. And ``verify`` compares the two, key by key, each at the very
-event at which its state was taken; writers may go on meanwhile.
+This makes three things possible:
+
+- A start reads the compacted topic, and only the events after the newest snapshot of each partition. There are none,
+  unless another program appended events while no writer was open, or the state topic is new.
+- ``rebuild`` folds all events from the beginning.
+- ``verify`` compares states and events key by key, each at the newest event that the state includes. Writers may go on
+  in the meantime.
 """
 
 from __future__ import annotations
@@ -32,13 +35,13 @@ Apply: TypeAlias = Callable[[State | None, State], State | None]
 
 
 class Difference(NamedTuple):
-    """A key whose state is not what its events come to; None for no state.
+    """A key whose stored state differs from the state that its events lead to.
 
     Attributes:
-        key: of both topics.
-        event: offset of the newest event that counts.
-        stored: in the state topic.
-        rebuilt: from the events.
+        key: the key in both topics.
+        event: the offset of the newest event that counts.
+        stored: the state in the state topic, or None.
+        rebuilt: the state from the events, or None.
     """
 
     key: bytes
@@ -52,17 +55,17 @@ class EventSourced:
 
     Args:
         options: librdkafka settings, ``bootstrap.servers`` among them.
-        events: topic with ``cleanup.policy=delete``, whose ``retention.ms`` should be -1.
-        state: compacted topic, with as many partitions.
-        apply: ``apply(state, event)`` returns the state behind the event; None before the first one, and for no state
-            any more. It must depend on nothing else.
+        events: the event topic, with ``cleanup.policy=delete``; its ``retention.ms`` should be -1.
+        state: the state topic, compacted, with as many partitions.
+        apply: ``apply(state, event)`` returns the state after the event. It gets None before the first event, and
+            returns None to delete the state. Its result must depend on nothing else.
         key_columns: as for ``StateProducer``.
-        create: how to make the topics when they are missing; None: they must be there. Events are kept for ever,
+        create: how to create the topics when they are missing; with None, they must exist. Events are kept for ever,
             unless ``history_retention_ms`` is given.
 
     Raises:
-        ConfigError: an option or a name is wrong.
-        TopicRefused: a topic is missing or has the wrong policy, or events of a key that has no state are gone.
+        ConfigError: an option or a name is invalid.
+        TopicRefused: a topic is missing or has the wrong policy, or events that a state still needs are gone.
         TopicUnavailable: no broker answers.
     """
 
@@ -84,7 +87,7 @@ class EventSourced:
         if counts[0] != counts[1]:
             raise TopicRefused(
                 f"topic {events!r} has {counts[0]} partitions, and topic {state!r} has {counts[1]}",
-                remedy="make the state topic anew with as many partitions as the events have; it is rebuilt from them",
+                remedy="recreate the state topic with as many partitions as the event topic: it is rebuilt from there",
             )
         self._log = EventLog(self._options, events)
         self._writer = FencedWriter(self._options, state)
@@ -102,34 +105,34 @@ class EventSourced:
         self.close()
 
     def get(self, key: Key) -> State | None:
-        """The key's state, None for none."""
+        """Returns the key's state, or None."""
         entry = self._writer.entries.now.get(self._form.encode(key))
         return None if entry is None else decode(entry.value)
 
     def version(self, key: Key) -> int:
-        """The offset of the newest event in the key's state; ``ABSENT`` when it has none."""
+        """Returns the offset of the newest event in the key's state; ``ABSENT`` when it has no state."""
         entry = self._writer.entries.now.get(self._form.encode(key))
         return ABSENT if entry is None else event_in(entry.header)
 
     def append(self, key: Key, *events: Value, expected: int | None = None) -> State | None:
-        """Append events of a key, and return the state that they come to. On return, readers see both.
+        """Appends events of a key, and returns the state that they lead to. On return, readers see both.
 
         Args:
             key: a text, or the key columns by name.
-            events: objects; deltas are welcome here.
-            expected: the version that the key has to have, ``ABSENT`` for none; None takes any.
+            events: objects, which may be deltas.
+            expected: the version that the key must have, ``ABSENT`` for no state; None accepts any.
 
         Raises:
-            ValueRefused: an event, or the state, is no JSON object.
+            ValueRefused: an event or the state is not a JSON object.
             VersionConflict: the key has another version.
             FencedError: a second writer of the topics was opened.
-            TopicUnavailable: Kafka does not answer. Close, and open again: whether it was written is read back then.
+            TopicUnavailable: Kafka does not answer. Close the writer and open it again to read back what was written.
         """
         encoded, version = self._form.encode(key), self.version(key)
         if expected not in (None, version):
             raise VersionConflict(
                 f"key {encoded.decode(errors='replace')} of {self._state!r} has version {version}, not {expected}",
-                remedy="get its state again, and decide anew with what it is now",
+                remedy="get its state again, and decide again with that",
             )
         state = self.get(key)
         values = [encode(each) for each in events]
@@ -139,11 +142,12 @@ class EventSourced:
             with self._writer.transaction():
                 for value in values:
                     self._writer.write_beside(self._events, encoded, value)
+                # Not before the brokers have acknowledged the events: the state's header names the newest offset
                 self._write(encoded, state, self._writer.flush()[self._events, encoded])
         return state
 
     def rebuild(self) -> dict[bytes, State]:
-        """The state of every key, from its events alone.
+        """Returns the state of every key, from its events alone.
 
         Raises:
             TopicRefused: the first events are gone.
@@ -154,13 +158,13 @@ class EventSourced:
         return {key: each.state for key, each in folding.now.items() if each.state is not None}
 
     def verify(self) -> list[Difference]:
-        """Fold all events, and compare with the state topic as readers see it; no difference is the proof.
+        """Folds all events, and compares the result with the state topic as readers see it. An empty list is the proof.
 
         Raises:
             TopicRefused: the first events are gone, so nothing can be proven.
             TopicUnavailable: no broker answers.
         """
-        certain = self._log.ends()  # what is committed here has its state in what is read next
+        certain = self._log.ends()  # asked first: the states read next include every event below these offsets
         with StateReader(self._options, self._state) as reader:
             reader.load()
             stored = {key: entry for key in reader if (entry := reader.get(key)) is not None}
@@ -168,7 +172,7 @@ class EventSourced:
         folding = Folding(self._apply)
         for record in self._log.read():
             key = record.key or b""
-            # A key without a state may just have been deleted: then one of the next events does that.
+            # If a key has no stored state, an event after ``certain`` may have deleted it: fold on to that event
             is_alive = (folded := folding.now.get(key)) is not None and folded.state is not None
             if record.offset <= at[key] if key in at else record.offset < certain[record.partition] or is_alive:
                 folding.take([record])
@@ -182,14 +186,18 @@ class EventSourced:
         return sorted(found)
 
     def close(self) -> None:
-        """Let the brokers go."""
+        """Closes the connections."""
         self._writer.close()
 
     def _write(self, key: bytes, state: State | None, event: int) -> None:
         self._writer.write(key, None if state is None else encode(state), event_header(event))
 
     def _catch_up(self) -> int:
-        """Write the states that lack events, and count them. All at once: half of them would pass for snapshots."""
+        """Writes the states that lack events, and counts them.
+
+        One Kafka transaction writes them all. If only some were written, their snapshots would hide from the next start
+        that other keys lack earlier events.
+        """
         folding = Folding(self._apply)
         starts = {partition: newest + 1 for partition, newest in self._snapshots().items()}
         late = [each for each in self._log.read(starts) if each.key is not None and each.value is not None]
@@ -197,7 +205,7 @@ class EventSourced:
             entry = self._writer.entries.now.get(each.key or b"")
             if entry is not None:
                 folding.start(each.key or b"", decode(entry.value), event_in(entry.header))
-        # Of a key without a state, what lies before the newest snapshot counts as well: its state was deleted.
+        # A key without a state has no snapshot: its events before the partition's newest snapshot count, too
         unknown = {each.key for each in late if each.key not in folding.now}
         earlier = (each for each in self._log.read() if each.key in unknown) if unknown else ()
         folding.take(earlier)
@@ -215,7 +223,7 @@ class EventSourced:
         return count
 
     def _snapshots(self) -> dict[int, int]:
-        """By partition, the newest event that a state has in it."""
+        """Returns by partition the newest event that any state includes."""
         newest: dict[int, int] = {}
         for key, entry in self._writer.entries.now.items():
             partition = self._log.partition_of(key)

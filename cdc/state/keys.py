@@ -1,8 +1,8 @@
 """An application's key → the key bytes that the bridge would write for it.
 
-Compaction compares bytes. Two spellings of one key are two keys for ever: each keeps its own value, each may lie in its
-own partition, and a delete of one leaves the other. So there is one spelling: a JSON object of the key columns, in the
-order that was given once, without blanks; or, for topics with plain keys, the text itself.
+Compaction compares bytes. Two spellings of one key are two keys for ever: each keeps its own value, they may lie in
+different partitions, and deleting one leaves the other. So there is only one spelling: a JSON object of the key columns
+in a fixed order, without blanks. In topics with plain keys it is the text itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import orjson
 from cdc.base.errors import ConfigError, ValueRefused
 
 Key: TypeAlias = "str | Mapping[str, Any]"
-"""A text, for a topic with plain keys; or the key columns by name."""
+"""A key: a text, for a topic with plain keys, or the key columns by name."""
 
 _INTEGERS: Final = 2**63
 
@@ -24,7 +24,7 @@ class KeyFormat:
     """How the keys of one topic are written.
 
     Args:
-        columns: of the key, in order; none for plain texts.
+        columns: the key columns in order; none for plain keys.
 
     Raises:
         ConfigError: a column is named twice, or has no name.
@@ -34,21 +34,21 @@ class KeyFormat:
         if isinstance(columns, str) or len(set(columns)) < len(columns) or not all(columns):
             raise ConfigError(
                 f"key columns {columns!r} are not a list of different names",
-                remedy='write them as a tuple, for instance ("region", "user_id")',
+                remedy='give a tuple, for instance ("region", "user_id")',
             )
         self._columns = tuple(columns)
 
     def encode(self, key: Key) -> bytes:
-        """The key's bytes.
+        """Returns the key's bytes.
 
         Raises:
-            ValueRefused: other columns than the topic's, or a value that has more than one spelling.
+            ValueRefused: the columns are not the topic's, or a value has more than one spelling.
         """
         if not self._columns:
             if not isinstance(key, str) or not key:
                 raise ValueRefused(
                     f"invalid key {key!r}: this topic has plain keys",
-                    remedy="give a text that is not empty, or name the key columns when you open the topic",
+                    remedy="give a non-empty text, or name the key columns when you open the topic",
                 )
             return _utf8(key)
         if isinstance(key, str) or key.keys() != set(self._columns):
@@ -59,7 +59,7 @@ class KeyFormat:
         return orjson.dumps({column: _plain(column, key[column]) for column in self._columns})
 
     def canonical(self, key: bytes) -> bytes | None:
-        """How these bytes should have been written, if they are a key of these columns in whatever spelling."""
+        """Returns the right spelling of a key, or None if the bytes are not a key with these columns."""
         try:
             content = orjson.loads(key)
             return self.encode(content) if isinstance(content, dict) else None

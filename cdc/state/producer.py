@@ -1,4 +1,4 @@
-"""Keyed upserts and deletes onto a compacted topic: the producer that cannot corrupt the state it writes."""
+"""A producer of upserts and deletes for a compacted topic. It cannot corrupt the state that it writes."""
 
 from __future__ import annotations
 
@@ -18,27 +18,28 @@ from cdc.state.values import Value, encode
 from cdc.state.writer import FencedWriter
 
 _BRIDGE_HEADER: Final = b"v="
-"""How the header of the bridge's topic contract begins."""
+"""The first bytes of every header that a bridge writes."""
 
 
 class StateProducer:
     """The one writer of a state topic.
 
-    Every call is a Kafka transaction of its own, and readable when it returns; ``transaction`` makes one of several.
-    Opening a second producer of the topic, in this process or another, fences this one: its next call raises
-    ``FencedError``. The values of all live keys are held in memory.
+    Every call is a Kafka transaction, and readers see its record when it returns. ``transaction`` combines several
+    calls. Opening a second producer of the topic, in this process or another, fences this one: its next call raises
+    ``FencedError``. The producer holds the values of all keys in memory.
 
     Args:
         options: librdkafka settings, ``bootstrap.servers`` among them.
-        topic: compacted.
-        key_columns: of the keys, in order, as the bridge writes them: ``{"region":"eu","id":7}``; none for plain texts.
-        absolute_fields: names of fields that look like deltas and are none.
-        create: how to make the topic when it is missing; None: it must be there.
+        topic: the state topic, which is compacted.
+        key_columns: the key columns in order; none for plain keys. Keys are written as the bridge writes them:
+            ``{"region":"eu","id":7}``.
+        absolute_fields: names of fields that look like deltas and are not.
+        create: how to create the topic when it is missing; with None, it must exist.
 
     Raises:
-        ConfigError: an option, a name or a column is wrong.
+        ConfigError: an option, a name or a column is invalid.
         TopicRefused: the topic is missing, its cleanup policy is not exactly ``compact``, a bridge writes it,
-            or somebody wrote keys in another spelling.
+            or it holds keys in another spelling.
         TopicUnavailable: no broker answers.
     """
 
@@ -69,67 +70,67 @@ class StateProducer:
         self.close()
 
     def get(self, key: Key) -> dict[str, Any] | None:
-        """What the key holds, None for nothing; inside of ``transaction``, with what that one wrote.
+        """Returns the key's value, or None. Inside ``transaction``, it includes what the transaction wrote.
 
         Raises:
-            ValueRefused: no key of this topic, or somebody else wrote a value that is no JSON object.
+            ValueRefused: the key is invalid for this topic, or another program wrote a value that is not a JSON object.
         """
         entry = self._writer.get(self._form.encode(key))
         return None if entry is None else entry.content
 
     def version(self, key: Key) -> int:
-        """The key's version at the last commit: the offset of its newest record; ``ABSENT`` when it holds nothing."""
+        """Returns the key's version at the last commit: the offset of its newest record; ``ABSENT`` without a value."""
         return self._writer.entries.version(self._form.encode(key))
 
     def put(self, key: Key, value: Value, *, expected: int | None = None) -> None:
-        """Let the key hold this value, whole: nothing of what it held before is kept.
+        """Sets the key's value, and keeps nothing of the old one.
 
         Args:
             key: a text, or the key columns by name.
             value: an object with absolute values.
-            expected: the version that the key has to have, ``ABSENT`` for a new key; None takes any.
+            expected: the version that the key must have, ``ABSENT`` for a new key; None accepts any.
 
         Raises:
-            ValueRefused: no object, a field that looks like a delta, or a key with two spellings.
+            ValueRefused: the value is not an object, a field looks like a delta, or the key has two spellings.
             VersionConflict: the key has another version.
             FencedError: a second producer of the topic was opened.
-            TopicUnavailable: Kafka does not answer. Close, and open again: whether it was written is read back then.
+            TopicUnavailable: Kafka does not answer. Close the producer and open it again to read back what was written.
         """
         encoded = encode(value)
         refuse_deltas(orjson.loads(encoded), self._absolute_fields)
         self._write(self._form.encode(key), encoded, expected)
 
     def delete(self, key: Key, *, expected: int | None = None) -> None:
-        """Let the key hold nothing: writes a record without a value, which is all that deletes.
+        """Deletes the key by writing a record without a value; nothing else deletes.
 
-        Of a key that holds nothing, too: a reader may still hold a value that this producer does not know of.
-        Arguments and errors as for ``put``.
+        Does so even if the key has no value, because a reader may hold one that this producer does not know of.
+        Arguments and errors are those of ``put``.
         """
         self._write(self._form.encode(key), None, expected)
 
     def transaction(self) -> AbstractContextManager[None]:
-        """``with producer.transaction():`` makes all puts and deletes inside readable together, or none of them.
+        """Makes all puts and deletes of the block readable together: ``with producer.transaction():``.
 
-        None is when the block is left by an exception; the producer can go on after it.
+        If an exception leaves the block, none of them happens, and you can go on using the producer.
         """
         return self._writer.transaction()
 
     def close(self) -> None:
-        """Let the brokers go."""
+        """Closes the connections."""
         self._writer.close()
 
     def _refuse_what_others_wrote(self, topic: str) -> None:
-        """Rows of a table, which the bridge owns; or keys that would live on beside ours."""
+        """Refuses a topic with rows that a bridge owns, or with keys in another spelling, which would never go away."""
         for key, entry in self._writer.entries.now.items():
             if entry.header.startswith(_BRIDGE_HEADER):
                 raise TopicRefused(
-                    f"topic {topic!r} is written by a bridge: it holds the rows of a table, and no others",
-                    remedy="change the table, and the topic follows; or write another topic",
+                    f"topic {topic!r} is written by a bridge, and mirrors a table",
+                    remedy="change the table, and the topic follows; or write to another topic",
                 )
             if (canonical := self._form.canonical(key)) is not None and canonical != key:
                 raise TopicRefused(
                     f"topic {topic!r} holds the key {key.decode()}, which is written {canonical.decode()} here: "
-                    "each would keep a value of its own",
+                    "both would keep a value",
                     remedy=f"move its value: open the topic without key_columns, then get and delete({key.decode()!r})",
                 )
 

@@ -1,7 +1,7 @@
-"""A compacted topic, held in memory: every instance of a service reads all of it, and follows it.
+"""Holds a compacted topic in memory: every instance of a service reads all of it, and follows it.
 
-No consumer group is joined: a group would give each instance a part of the keys. ``load`` ends at the ends that the
-partitions had when it began, whatever lies there: records, transaction markers, aborted records, nothing at all.
+It joins no consumer group, because a group would give each instance only a part of the keys. ``load`` reads to the ends
+that the partitions had when it began, whatever lies there: records, transaction markers, aborted records, or nothing.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _RECORDS_PER_POLL: Final = 5_000
 
 
 class StateReader:
-    """What each key of a topic holds.
+    """The current value of each key of a topic.
 
     Args:
         options: librdkafka settings, ``bootstrap.servers`` among them.
-        topic: compacted.
-        key_columns: of the keys, as for ``StateProducer``; so that they need not be spelled as bytes.
+        topic: a compacted topic.
+        key_columns: as for ``StateProducer``; with them, you need not spell keys as bytes.
 
     Raises:
-        ConfigError: an option or a column is wrong.
-        TopicRefused: there is no such topic, or we may not read it.
+        ConfigError: an option or a column is invalid.
+        TopicRefused: the topic does not exist, or we may not read it.
         TopicUnavailable: no broker answers.
     """
 
@@ -54,15 +54,15 @@ class StateReader:
         return iter(self._entries.now)
 
     def get(self, key: Key | bytes) -> Entry | None:
-        """What the key holds, None for nothing. Bytes are the key as it is in the topic.
+        """Returns the key's entry, or None. Bytes are taken for the key as it is in the topic.
 
         Raises:
-            ValueRefused: no key of this topic.
+            ValueRefused: the key is invalid for this topic.
         """
         return self._entries.now.get(key if isinstance(key, bytes) else self._form.encode(key))
 
     def load(self) -> list[Change]:
-        """Read on until everything is in that was committed when this was called, perhaps more; what that changed.
+        """Reads everything that was committed before this call, perhaps more, and returns what changed.
 
         Raises:
             TopicUnavailable: no broker answers, or an open Kafka transaction hides the end for minutes.
@@ -72,9 +72,9 @@ class StateReader:
         return self._entries.take(read_through(self._reader, ends))
 
     def poll(self, timeout_s: float) -> list[Change]:
-        """Take in what is new; waits for something up to this long. Errors as for ``load``."""
+        """Waits up to ``timeout_s`` for new records and returns what they changed. Raises the errors of ``load``."""
         return self._entries.take(self._reader.poll(_RECORDS_PER_POLL, timeout_s))
 
     def close(self) -> None:
-        """Let the brokers go."""
+        """Closes the connections."""
         self._reader.close()

@@ -1,4 +1,4 @@
-"""The topics of an application: made when missing, refused when their settings would lose its state."""
+"""The topics of an application: created when missing, refused when their settings would lose its state."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _POLICY: Final = "cleanup.policy"
 
 
 def checked_name(topic: str) -> str:
-    """The name.
+    """Returns the name.
 
     Raises:
-        ConfigError: Kafka does not allow it.
+        ConfigError: Kafka does not allow the name.
     """
     try:
         return topic_name(topic)
@@ -30,7 +30,7 @@ def checked_name(topic: str) -> str:
 
 
 def changelog_topic(app: str, store: str) -> str:
-    """``{app}-{store}-changelog``.
+    """Returns ``{app}-{store}-changelog``.
 
     Raises:
         ConfigError: a part is empty, or Kafka does not allow the name.
@@ -41,10 +41,10 @@ def changelog_topic(app: str, store: str) -> str:
 
 
 def partitions_of_topic(admin: BrokerAdmin, topic: str) -> list[Partition]:
-    """The topic's partitions.
+    """Returns the topic's partitions.
 
     Raises:
-        TopicRefused: there is no such topic, or we may not see it.
+        TopicRefused: the topic does not exist, or we may not see it.
         TopicUnavailable: no broker answers.
     """
     try:
@@ -54,16 +54,16 @@ def partitions_of_topic(admin: BrokerAdmin, topic: str) -> list[Partition]:
 
 
 def state_topic(options: Mapping[str, Any], topic: str, create: TopicsConfig | None) -> int:
-    """A compacted topic; returns the number of its partitions.
+    """Checks a compacted topic, or creates it. Returns the number of its partitions.
 
     Args:
         options: librdkafka settings.
-        topic: its name.
-        create: how to make it when it is missing; None: it must be there.
+        topic: the topic's name.
+        create: how to create it when it is missing; with None, it must exist.
 
     Raises:
         ConfigError: Kafka does not allow the name.
-        TopicRefused: it is missing, or its cleanup policy is not exactly ``compact``.
+        TopicRefused: the topic is missing, or its cleanup policy is not exactly ``compact``.
         TopicUnavailable: no broker answers.
     """
     settings = None if create is None else state_settings(create)
@@ -71,7 +71,7 @@ def state_topic(options: Mapping[str, Any], topic: str, create: TopicsConfig | N
 
 
 def history_topic(options: Mapping[str, Any], topic: str, create: TopicsConfig | None) -> int:
-    """A topic that keeps every record; arguments and errors as for ``state_topic``, the policy being ``delete``."""
+    """Does what ``state_topic`` does, for a topic that keeps every record: its cleanup policy must be ``delete``."""
     settings = None if create is None else history_settings(create)
     return _topic(options, topic, create, settings, "delete")
 
@@ -97,7 +97,7 @@ def _topic(
     if drift:
         loses = "its history" if policy == "delete" else "the values of quiet keys, or keeps every version"
         raise TopicRefused(
-            f"topic {topic!r} has {_POLICY}={drift[0].found}, which loses {loses}; it has to be {policy}",
+            f"topic {topic!r} has {_POLICY}={drift[0].found}, which loses {loses}; it must be {policy}",
             remedy=drift[0].remedy,
         )
     return count

@@ -1,4 +1,4 @@
-"""An application's value ↔ the JSON bytes of a record. Only an object is a value; nothing else is taken for one."""
+"""An application's value ↔ the JSON bytes of a record. Only a JSON object is a value."""
 
 from __future__ import annotations
 
@@ -12,51 +12,53 @@ from pydantic import BaseModel
 from cdc.base.errors import ValueRefused
 
 Value: TypeAlias = "Mapping[str, Any] | BaseModel"
-"""What a key may hold: an object, as a mapping or as a pydantic model."""
+"""The value of a key: an object, as a mapping or as a pydantic model."""
 
 
 def encode(value: Value) -> bytes:
-    """JSON, in the order of the fields, without blanks.
+    """Returns the value as JSON, in the order of its fields, without blanks.
 
     Raises:
-        ValueRefused: no object, or JSON cannot say what is in it.
+        ValueRefused: the value is not an object, or JSON cannot represent it.
     """
     content = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
     if not isinstance(content, Mapping):
         raise ValueRefused(
-            f"invalid value {value!r}: None, the word null and empty bytes do not delete, and readers take them for "
-            "rows",
-            remedy="give an object (a mapping or a pydantic model); delete(key) deletes",
+            f"invalid value {value!r}: it is not an object. None, null and empty bytes do not delete a key; readers "
+            "take them for values",
+            remedy="give a mapping or a pydantic model; to delete, call delete(key)",
         )
     _refuse_not_a_number(content)
     try:
         return orjson.dumps(dict(content))
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueRefused(
-            f"the value cannot be written as JSON: {error}", remedy="write decimals and what else JSON lacks as text"
+            f"the value cannot be written as JSON: {error}", remedy="write decimals and other types JSON lacks as text"
         ) from error
 
 
 def decode(value: bytes) -> dict[str, Any]:
-    """The object.
+    """Returns the object that the bytes hold.
 
     Raises:
-        ValueRefused: these bytes are no JSON object: somebody else wrote them.
+        ValueRefused: the bytes are not a JSON object, so another program wrote them.
     """
     try:
         content = orjson.loads(value)
     except orjson.JSONDecodeError as error:
-        raise ValueRefused(f"the value {value[:100]!r} is no JSON: {error}", remedy="find out who writes it") from error
+        raise ValueRefused(
+            f"the value {value[:100]!r} is not JSON: {error}", remedy="find out which program writes it"
+        ) from error
     if not isinstance(content, dict):
-        raise ValueRefused(f"the value {value[:100]!r} is no JSON object", remedy="find out who writes it")
+        raise ValueRefused(f"the value {value[:100]!r} is not a JSON object", remedy="find out which program writes it")
     return content
 
 
 def _refuse_not_a_number(content: Any) -> None:
-    """JSON has no NaN and no infinity; encoders write null in their place."""
+    """Refuses NaN and infinity at any depth. JSON lacks them, and encoders silently write null instead."""
     if isinstance(content, float) and not math.isfinite(content):
         raise ValueRefused(
-            f"the value holds {content}, which JSON cannot say", remedy="write it as text, or leave it out"
+            f"the value holds {content}, which JSON cannot represent", remedy="write it as text, or leave it out"
         )
     if isinstance(content, Mapping):
         for each in content.values():

@@ -1,11 +1,13 @@
-"""The only writer of a topic: it fences whoever wrote before, reads the topic back, and then knows every key's version.
+"""The only writer of a topic: it fences its predecessor, reads the topic back, and then knows every key's version.
 
 Theory of operation. A version check needs somebody who knows the current version at the moment of the write. Kafka
-does not compare; but it lets only one producer of a transactional id write. So the one that holds the id knows: nobody
-else can have written since it read the topic to its end, and what it wrote itself it has counted. A second instance
-takes the id over. The first learns it at its next commit, as a ``FencedError``, and nothing of it becomes readable.
+does not compare versions, but it lets only one producer with a transactional id write. That producer knows every
+version: nobody else can have written since it read the topic to its end, and it keeps track of its own writes. A second
+instance takes the id over. The first one learns of it at its next commit, which raises ``FencedError``; nothing of that
+transaction becomes readable.
 
-The order at the start matters: fence first, then read. Otherwise the former writer could still add what was not read.
+The order at the start matters: fence first, then read. In the other order, the predecessor could still write a record
+after the topic was read.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from cdc.state.entries import ABSENT, Entries, Entry
 
 _MAX_MESSAGE_BYTES: Final = TopicsConfig().max_message_bytes
 _SAMPLE: Final = 10_000
-"""Records whose place is checked: it takes some microseconds each, and a topic with the fault has it everywhere."""
+"""How many records have their partition checked. A check takes microseconds, and a wrong topic is wrong everywhere."""
 
 
 class FencedWriter:
@@ -33,11 +35,11 @@ class FencedWriter:
 
     Args:
         options: librdkafka settings.
-        topic: that is compacted.
+        topic: the compacted topic.
 
     Raises:
         TopicUnavailable: no broker answers.
-        TopicRefused: we may not write, or not read, the topic; or keys lie in partitions where they do not belong.
+        TopicRefused: we may not read or write the topic, or keys lie in partitions where they do not belong.
     """
 
     def __init__(self, options: Mapping[str, Any], topic: str) -> None:
@@ -59,17 +61,17 @@ class FencedWriter:
             raise
 
     def get(self, key: bytes) -> Entry | None:
-        """What the key holds; inside of a transaction, with what that one wrote. Its version counts from the commit."""
+        """Returns the key's entry, including what an open transaction wrote. Such an entry has no version yet."""
         if key not in self._pending:
             return self.entries.now.get(key)
         pending = self._pending[key]
         return None if pending is None else Entry(pending[0], ABSENT, pending[1])
 
     def expect(self, key: bytes, version: int | None) -> None:
-        """Compare with the key's version; None takes any.
+        """Checks that the key has this version; None accepts any.
 
         Raises:
-            VersionConflict: it has another, or this transaction wrote the key already.
+            VersionConflict: the key has another version, or this transaction has written it already.
         """
         if version is None:
             return
@@ -78,18 +80,18 @@ class FencedWriter:
             held = "has been written in this transaction" if key in self._pending else _spelled(found)
             raise VersionConflict(
                 f"key {key.decode(errors='replace')} of topic {self._topic!r} {held}, not {_spelled(version)}",
-                remedy="get the key again, and decide anew with what it holds now",
+                remedy="get the key again, and decide again with its value now",
             )
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All writes inside become readable together; none of them does if the block is left by an exception.
+        """Makes all writes of the block readable together; none of them if an exception leaves the block.
 
-        Inside of another one it is part of that.
+        A transaction inside another one is part of the outer one.
 
         Raises:
             FencedError: a second instance took over.
-            TopicUnavailable: the outcome is unknown. Close, and open again: that reads what became of it.
+            TopicUnavailable: the outcome is unknown. Close the writer and open it again to read back what was written.
         """
         if self._failure is not None:
             raise self._failure
@@ -108,29 +110,30 @@ class FencedWriter:
             self._pending.clear()
 
     def write(self, key: bytes, value: bytes | None, header: bytes = b"") -> None:
-        """Inside of a transaction: upsert, or delete with None."""
+        """Upserts a key, or deletes it with None. Only inside a transaction."""
         self._producer.produce(self._topic, key, value, header)
         self._pending[key] = None if value is None else (value, header)
 
     def write_beside(self, topic: str, key: bytes, value: bytes) -> None:
-        """Inside of a transaction: a record of another topic."""
+        """Writes a record to another topic. Only inside a transaction."""
         self._producer.produce(topic, key, value)
 
     def flush(self) -> Mapping[tuple[str, bytes], int]:
-        """Inside of a transaction: by topic and key, at which offset the newest record of the transaction lies."""
+        """Returns the offset of the transaction's newest record, by topic and key. Only inside a transaction."""
         return self._producer.flush()
 
     def close(self) -> None:
-        """Abort what is open, and let the brokers go."""
+        """Aborts an open transaction, and closes the connections."""
         if not self._is_closed:
             self._is_closed = True
             self._failure = TopicUnavailable(f"the writer of topic {self._topic!r} is closed", remedy="open it again")
             self._producer.close()
 
     def _keep(self, offsets: Mapping[tuple[str, bytes], int]) -> None:
-        # Until all of it is known here: Ctrl-C may come between the commit and what follows from it.
+        # Stays until the entries are updated: Ctrl-C may come between the commit and that, and they would be wrong.
         self._failure = TopicUnavailable(
-            f"a commit to topic {self._topic!r} was interrupted: its outcome is unknown", remedy="close, and open again"
+            f"a commit to topic {self._topic!r} was interrupted: its outcome is unknown",
+            remedy="close the writer and open it again",
         )
         self._producer.commit()
         for key, pending in self._pending.items():
@@ -141,7 +144,8 @@ class FencedWriter:
         self._failure = None
 
     def _give_up(self, error: BaseException) -> None:
-        """The block's own error leaves a writer that can go on. Kafka's does not: what it knows may be wrong by now."""
+        """Aborts after an error. If the block itself raised it, the writer can go on. If Kafka raised it, the writer
+        cannot, because what it knows of the topic may be wrong by now."""
         if isinstance(error, FencedError | TopicUnavailable):
             self._failure = error
             return
@@ -154,14 +158,15 @@ class FencedWriter:
 
 
 def _in_their_place(records: Iterable[StoredRecord], count: int) -> Iterator[StoredRecord]:
-    """The records, the first of them checked: elsewhere, a new value would not replace the old one."""
+    """Yields the records, and checks the partition of the first ones. A new value replaces an old one in the same
+    partition only, so state in a wrong partition would stay for ever."""
     for number, record in enumerate(records):
         if number < _SAMPLE and record.key is not None and partition_of(record.key, count) != record.partition:
             raise TopicRefused(
                 f"key {record.key.decode(errors='replace')} of topic {record.topic!r} lies in partition "
-                f"{record.partition}, and belongs into {partition_of(record.key, count)} of {count}",
-                remedy="the topic was given more partitions, or another program writes it with another partitioner "
-                "(librdkafka's default is not murmur2_random, which Java clients use): copy its state to a new topic",
+                f"{record.partition}, and belongs in {partition_of(record.key, count)} of {count}",
+                remedy="copy its state to a new topic: partitions were added, or another program writes with another "
+                "partitioner (librdkafka's default is not murmur2_random, which Java clients use)",
             )
         yield record
 

@@ -1,7 +1,7 @@
-"""Kafka's record batches, as far as their headers tell: bytes of a fetch → ``RecordBatch``.
+"""Headers of Kafka's record batches: bytes of a fetch → ``RecordBatch``.
 
-A header is never compressed, so sizes, offsets, times, producers and what the cleaner left behind can be read without
-unpacking a record. Kafka's page "Record Batch" (message format, magic 2) describes the fields.
+A header is never compressed, so it shows sizes, offsets, times, producers and the cleaner's marks without unpacking a
+record. Kafka's page "Record Batch" (message format, magic 2) describes the fields.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class RecordBatch(NamedTuple):
     """One record batch of a log.
 
     Attributes:
-        base, last: its first and last offset; the cleaner keeps both when it takes records out.
+        base, last: the first and last offset; the cleaner keeps both when it removes records.
         size: bytes on disk, header included.
-        records: how many are still in it.
-        max_ms: largest timestamp of its records, -1 for none.
-        horizon_ms: when the cleaner may remove its tombstones; None until a cleaner met it.
-        producer: producer id and epoch; None outside of Kafka transactions.
-        is_control: it ends a Kafka transaction and holds no record of anybody.
+        records: how many are left in the batch.
+        max_ms: the largest timestamp of the records, -1 for none.
+        horizon_ms: when the cleaner may remove the tombstones; None until the cleaner has met the batch.
+        producer: producer id and epoch; None outside Kafka transactions.
+        is_control: the batch ends a Kafka transaction, and holds nobody's record.
     """
 
     base: int
@@ -44,15 +44,15 @@ class RecordBatch(NamedTuple):
 
     @property
     def was_cleaned(self) -> bool:
-        """Whether the cleaner wrote it anew: records are missing, or a delete horizon is set."""
+        """Whether the cleaner rewrote the batch: records are missing, or a delete horizon is set."""
         return self.records <= self.last - self.base or self.horizon_ms is not None
 
 
 def parse_batches(data: bytes | memoryview) -> Iterator[RecordBatch]:
-    """The complete batches in what a fetch brought; a broker may cut off the last one.
+    """Yields the complete batches of a fetch. A broker may cut off the last one.
 
     Args:
-        data: record batches, one after the other.
+        data: record batches, one after another.
     """
     place, end = 0, len(data)
     while end - place > _MAGIC_PLACE:
@@ -61,7 +61,7 @@ def parse_batches(data: bytes | memoryview) -> Iterator[RecordBatch]:
         if length <= 0 or place + size > end:
             return
         if data[place + _MAGIC_PLACE] != _MAGIC or size < _HEADER.size:
-            # A message of before Kafka 0.11 that no cleaner has rewritten: one record, its time is not looked for.
+            # A message from before Kafka 0.11 that no cleaner has rewritten. It counts as one record, without a time.
             yield RecordBatch(base, base, size, 1, -1, None, None, is_control=False)
         else:
             yield _batch(_HEADER.unpack_from(data, place), size)

@@ -1,4 +1,4 @@
-"""What a bridge says of its topics: with which definitions it wrote them, and how far it is."""
+"""What a bridge records about its topics: the definitions that it wrote them with, and how far it has published."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from cdc.topics.foreign import ForeignRecords
 
 
 class ConfiguredBridge:
-    """The bridge of a configuration.
+    """The bridge that a configuration describes.
 
     Args:
-        config: its own.
-        admin: to read with.
+        config: the bridge's configuration.
+        admin: reads the bridge's own topics.
         definitions: by topic, the fingerprints of its definitions.
     """
 
@@ -33,7 +33,7 @@ class ConfiguredBridge:
 
     @classmethod
     def of(cls, config: Config) -> ConfiguredBridge | None:
-        """None when it has not begun: then there is nothing to hold records against.
+        """Reads the bridge's definitions. Returns None if it has not begun: there is nothing to compare records with.
 
         Raises:
             TopicUnavailable: no broker answers.
@@ -47,14 +47,14 @@ class ConfiguredBridge:
         return cls(config, admin, found)
 
     def records_of(self, topic: str) -> ForeignRecords | None:
-        """Takes the records of a topic; None when it is none of a table."""
+        """Returns what collects foreign records of a topic; None if the topic does not belong to a table."""
         if topic not in self._definitions:
             return None
         progress = self._progress()
         return ForeignRecords(self._definitions[topic], ZERO if progress is None else progress.lsn)
 
     def published_by_now(self) -> LSN | None:
-        """Behind every position that a record could have until now; None when that is not known."""
+        """Returns an LSN greater than that of any record written until now; None when that is not known."""
         progress = self._progress()
         if progress is None or (progress.lead is not None and progress.lead.is_open):
             return None

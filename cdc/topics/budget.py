@@ -1,8 +1,8 @@
-"""Whether tombstones stay long enough for those who must see them. Pure.
+"""Judges whether tombstones stay long enough for everybody who must see them. Pure.
 
-The clock of ``delete.retention.ms`` starts when the cleaner first meets a tombstone, which is not before
-``min.compaction.lag.ms``. So a tombstone is sure to be there for the sum of both, and often for much longer. A reader
-that is away, or behind, for more than that may miss a delete, and keeps the row for ever.
+The clock of ``delete.retention.ms`` starts when the cleaner first meets a tombstone, and that is not before
+``min.compaction.lag.ms``. So a tombstone stays for at least the sum of both, and often for much longer. A reader that
+is away or lags for more than that may miss a delete, and then it keeps the row for ever.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cdc.base.words import duration
 from cdc.contract.compaction import TopicSettings, alter
 
 _MARGIN: Final = 2
-"""A window that is not twice as long as what it must cover ends with the first bad day."""
+"""The window should be this many times as long as what it must cover, or one outage is enough to miss a delete."""
 _HOUR_MS: Final = 3_600_000
 
 State: TypeAlias = Literal["broken", "tight", "kept"]
@@ -23,12 +23,12 @@ State: TypeAlias = Literal["broken", "tight", "kept"]
 
 @dataclass(frozen=True, slots=True)
 class TombstoneReader:
-    """Somebody who must see each tombstone.
+    """A reader that must see each tombstone.
 
     Attributes:
-        name: of its group.
-        behind_ms: age of the oldest record that it has not read.
-        behind: offsets.
+        name: the name of its group.
+        behind_ms: the age of the oldest record that it has not read.
+        behind: the number of offsets that it has not read.
     """
 
     name: str
@@ -38,12 +38,16 @@ class TombstoneReader:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The window, and what it must cover.
+    """The time for which tombstones stay, and the time that readers need.
 
     Attributes:
-        window_ms: how long a tombstone is sure to be there.
-        needed_ms: the longest of the readers' delays and the rebuild.
-        whose: who needs so long.
+        topic: the topic.
+        window_ms: how long a tombstone stays at least.
+        needed_ms: the longest of the readers' lags and the time of a rebuild.
+        whose: the reader that needs longest, or ``a rebuild``.
+        state: ``kept``, ``tight`` when less than half of the window is left, or ``broken``.
+        text: the verdict in words.
+        remedy: what to do; empty when nothing is.
     """
 
     topic: str
@@ -56,7 +60,7 @@ class Budget:
 
 
 def budget(topic: str, settings: TopicSettings, readers: Sequence[TombstoneReader], rebuild_ms: int) -> Budget:
-    """Compare the window with the slowest reader and with a rebuild."""
+    """Compares the window with the slowest reader and with a rebuild."""
     window_ms = settings.tombstone_window_ms
     needs = [(rebuild_ms, "a rebuild"), *((each.behind_ms, each.name) for each in readers)]
     needed_ms, whose = max(needs, key=lambda each: each[0])

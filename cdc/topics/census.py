@@ -1,7 +1,7 @@
-"""What the records of a partition are: live, superseded, tombstones; and which later record made one superfluous.
+"""Counts what the records of a partition are: live, superseded, or tombstones.
 
-A superseded record can go when the record that supersedes it is cleaned, so garbage is counted where its superseder
-lies: by segment.
+The cleaner can remove a superseded record when it cleans the record that supersedes it. So garbage is counted in the
+segment of the later record.
 """
 
 from __future__ import annotations
@@ -13,17 +13,20 @@ from typing import Final
 from cdc.topics.layout import Horizons, Layout
 
 _RECORD_OVERHEAD: Final = 10
-"""Bytes that a record takes beside key, value and headers, in a batch that is not compressed."""
+"""Bytes that a record takes in an uncompressed batch, besides key, value and headers."""
 _SIZE_BITS: Final = 31
+"""Offset and size of a record share one int, which takes less memory than a tuple."""
 _SIZE_MASK: Final = (1 << _SIZE_BITS) - 1
 
 
 @dataclass(slots=True)
 class Garbage:
-    """Superseded records and their bytes before compression.
+    """Superseded records.
 
     Attributes:
-        first: offset of the earliest record that supersedes another one; None when there is none.
+        records: how many they are.
+        size: their bytes before compression.
+        first: the offset of the earliest record that supersedes another one; None when there is none.
     """
 
     records: int = 0
@@ -31,14 +34,14 @@ class Garbage:
     first: int | None = None
 
     def add(self, offset: int, size: int) -> None:
-        """The record at ``offset`` supersedes one of this size."""
+        """Counts a record of this size, which the record at ``offset`` supersedes."""
         self.records += 1
         self.size += size
         if self.first is None:
             self.first = offset
 
     def include(self, other: Garbage) -> None:
-        """Count the other's, too."""
+        """Adds the garbage of another count."""
         self.records += other.records
         self.size += other.size
         if other.first is not None and (self.first is None or other.first < self.first):
@@ -47,12 +50,12 @@ class Garbage:
 
 @dataclass(frozen=True, slots=True)
 class Tombstones:
-    """Tombstones that are the newest record of their key, by what the cleaner made of them.
+    """Tombstones that are the newest record of their key, by what the cleaner has done with them.
 
     Attributes:
-        waiting: no cleaner has met them, so the clock of delete.retention.ms does not run yet.
-        fresh: the clock runs.
-        expired: the time is over; the next pass takes them away.
+        waiting: the cleaner has not met them, so the clock of delete.retention.ms has not started.
+        fresh: the clock is running.
+        expired: the time is over; the next pass removes them.
     """
 
     waiting: int = 0
@@ -61,17 +64,17 @@ class Tombstones:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """The number of all tombstones."""
         return self.waiting + self.fresh + self.expired
 
 
 class Census:
-    """Takes the records of one partition in order.
+    """Counts the records of one partition, which are added in order.
 
-    Keys are told apart by 64-bit hashes: with ten million keys, one reading in 300,000 takes two keys for one.
+    It distinguishes keys by 64-bit hashes: with ten million keys, one census in 300,000 takes two keys for one.
 
     Args:
-        layout: of the same partition, read before.
+        layout: the layout of the same partition, read before.
         map_keys: how many keys the cleaner's map holds, for ``passes``.
     """
 
@@ -86,13 +89,13 @@ class Census:
         self.passes = Passes(layout.cleaned_until, map_keys)
 
     def add(self, offset: int, key: bytes | None, value_size: int, *, is_tombstone: bool) -> None:
-        """The next record.
+        """Adds the next record.
 
         Args:
             offset: its offset.
             key: its key.
             value_size: bytes of value and headers.
-            is_tombstone: its value is null; an empty value is not.
+            is_tombstone: its value is null; an empty value is not null.
         """
         self.records += 1
         if key is None:
@@ -116,19 +119,19 @@ class Census:
 
     @property
     def distinct_keys(self) -> int:
-        """How many keys there are, deleted ones included."""
+        """The number of keys, deleted ones included."""
         return len(self._newest)
 
     @property
     def total_garbage(self) -> Garbage:
-        """Of all segments."""
+        """The garbage of all segments together."""
         found = Garbage()
         for each in self.garbage:
             found.include(each)
         return found
 
     def tombstones(self, horizons: Horizons, now_ms: int) -> Tombstones:
-        """The newest records of deleted keys, by the horizons of their batches."""
+        """Counts the newest records of deleted keys, by the delete horizons of their batches."""
         waiting = fresh = expired = 0
         for offset in self._tombstones.values():
             moment_ms = _horizon_ms(horizons, offset)
@@ -143,14 +146,14 @@ class Census:
 
 @dataclass(slots=True)
 class DirtyPart:
-    """What one pass of the cleaner puts into its map: a run of dirty records.
+    """A run of dirty records whose keys one pass of the cleaner puts into its map.
 
     Attributes:
-        start: its first offset.
-        keys: distinct keys in it.
-        size: bytes of its records, before compression.
-        newest: bytes of those that are the newest of their key in it.
-        removed: bytes of records before it that they supersede.
+        start: the first offset of the run.
+        keys: the number of distinct keys in the run.
+        size: bytes of the records, before compression.
+        newest: bytes of the records that are the newest of their key in the run.
+        removed: bytes of records before the run that these supersede.
     """
 
     start: int
@@ -161,11 +164,11 @@ class DirtyPart:
 
 
 class Passes:
-    """Splits dirty records into the parts that the cleaner's map can hold, as it would.
+    """Splits dirty records into parts that the cleaner's map can hold, as the cleaner would.
 
     Args:
-        start: where the dirty records begin.
-        map_keys: how many keys a map holds; None for as many as there are.
+        start: the offset at which the dirty records begin.
+        map_keys: how many keys a map holds; None for any number.
     """
 
     def __init__(self, start: int, map_keys: int | None) -> None:
@@ -174,11 +177,11 @@ class Passes:
         self.parts: list[DirtyPart] = []
 
     def add(self, offset: int, size: int, before: int, before_size: int) -> None:
-        """The next record, and the offset and size of its key's record before it; -1 when there is none."""
+        """Adds the next record, with the offset and size of the key's record before it; offset -1 if there is none."""
         if offset < self._start:
             return
         part = self.parts[-1] if self.parts else None
-        # A full map ends the pass at the next record, whatever its key is.
+        # A full map ends the pass at the next record, even if that has a key in the map.
         if part is None or part.keys == self._map_keys:
             part = DirtyPart(offset)
             self.parts.append(part)

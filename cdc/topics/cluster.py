@@ -1,4 +1,4 @@
-"""What the brokers say of topics: settings, leaders, offsets, sizes, and the settings of their cleaners."""
+"""Asks the brokers about topics: settings, leaders, offsets, sizes, and the settings of the cleaner."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ _READS: Final = ("Read", "Describe", "DescribeConfigs")
 
 
 class PartitionPlace(NamedTuple):
-    """A partition and where it is.
+    """A partition and its brokers.
 
     Attributes:
-        leader: broker id.
+        topic, partition: which it is.
+        leader: the leader's broker id.
+        replicas: the broker ids of all replicas.
     """
 
     topic: str
@@ -32,7 +34,7 @@ class PartitionPlace(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """Offsets of a partition."""
+    """The offsets at which a partition begins and ends."""
 
     start: int
     last_stable: int
@@ -40,13 +42,13 @@ class Ends(NamedTuple):
 
 
 class Cluster:
-    """Asks the brokers; a context manager that closes its connections.
+    """Asks the brokers. A context manager, which closes its connections at the end.
 
     Args:
         options: librdkafka settings, ``bootstrap.servers`` among them.
 
     Raises:
-        ConfigError: librdkafka knows no such option or value.
+        ConfigError: librdkafka does not know an option or accept its value.
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -63,7 +65,7 @@ class Cluster:
         self._closing.close()
 
     def places(self, topics: Collection[str]) -> dict[str, list[PartitionPlace]]:
-        """Partitions by topic; all topics but Kafka's own when none is named.
+        """Returns partitions by topic. If no topic is named, these are all but Kafka's own.
 
         Raises:
             TopicRefused: a topic does not exist, or we may not see it.
@@ -77,7 +79,7 @@ class Cluster:
             topic = metadata.topics.get(name)
             if topic is None:
                 raise TopicRefused(
-                    f"topic {name!r} does not exist", remedy="cdc topics inspect without names lists all"
+                    f"topic {name!r} does not exist", remedy="cdc topics inspect without names lists all topics"
                 )
             if topic.error is not None:
                 raise translated(topic.error, name, self.options, needs=_READS)
@@ -88,7 +90,7 @@ class Cluster:
         return found
 
     def settings(self, topics: Collection[str]) -> dict[str, dict[str, str]]:
-        """Settings by topic, as Kafka writes them.
+        """Returns settings by topic, as Kafka writes them.
 
         Raises:
             TopicRefused: we may not see them.
@@ -107,10 +109,10 @@ class Cluster:
         return found
 
     def alter(self, topic: str, settings: Mapping[str, str]) -> None:
-        """Change settings of a topic, all or none.
+        """Changes settings of a topic: all of them, or none if Kafka refuses one.
 
         Raises:
-            TopicRefused: we may not, or a value is not allowed.
+            TopicRefused: we may not change them, or a value is not allowed.
             TopicUnavailable: no broker answers.
         """
         entries = [
@@ -127,7 +129,8 @@ class Cluster:
             raise translated(error.args[0], topic, self.options, needs=("AlterConfigs",)) from error
 
     def cleaner(self) -> CleanerSettings:
-        """Of one broker, as they should be alike; Kafka's defaults where we may not ask."""
+        """Returns the cleaner's settings on one broker, because all should have the same. If we may not ask, returns
+        Kafka's defaults."""
         broker = min(self._brokers)
         resource = ConfigResource(ResourceType.BROKER, str(broker))
         try:
@@ -139,7 +142,7 @@ class Cluster:
         return cleaner_settings({name: str(entry.value) for name, entry in entries.items()})
 
     def ends(self, places: Sequence[PartitionPlace]) -> dict[tuple[str, int], Ends]:
-        """Where partitions begin and end now.
+        """Returns the offsets at which partitions begin and end now.
 
         Raises:
             TopicRefused: we may not see a topic.
@@ -150,7 +153,8 @@ class Cluster:
         earliest: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # the client gives it no types
         asked = (
             (earliest, IsolationLevel.READ_UNCOMMITTED),
-            # Before the end: a Kafka transaction that begins in between must not look as if it ended.
+            # Asked before the high watermark, so that it is never greater: offsets between them belong to open
+            # Kafka transactions.
             (latest, IsolationLevel.READ_COMMITTED),
             (latest, IsolationLevel.READ_UNCOMMITTED),
         )
@@ -158,7 +162,7 @@ class Cluster:
         return {each: Ends(*(answer[each] for answer in answers)) for each in partitions}
 
     def groups(self) -> list[str]:
-        """Consumer groups that we may see.
+        """Returns the consumer groups that we may see.
 
         Raises:
             TopicUnavailable: no broker answers.
@@ -170,7 +174,7 @@ class Cluster:
         return sorted(each.group_id for each in found.valid)
 
     def committed(self, asked: ConsumerGroupTopicPartitions) -> list[TopicPartition]:
-        """A group's offsets.
+        """Returns a group's offsets.
 
         Raises:
             KafkaException: the group is gone, or we may not see it.
@@ -180,26 +184,26 @@ class Cluster:
         return found
 
     def brokers(self) -> list[int]:
-        """Their ids."""
+        """Returns the ids of all brokers."""
         return sorted(self._brokers)
 
     def wire(self, broker: int) -> BrokerWire:
-        """A connection of our own to a broker, opened once.
+        """Returns our own connection to a broker, and opens it if necessary.
 
         Raises:
-            TopicRefused: the broker will not let us in.
-            TopicUnavailable: it does not answer, or there is no such broker (-1: a partition without leader).
+            TopicRefused: the broker refuses us, or it is down (-1: the partition has no leader).
+            TopicUnavailable: the broker does not answer.
         """
         if broker not in self._wires:
             if broker not in self._brokers:
                 raise TopicRefused(
-                    f"a partition is led by broker {broker}, which is down", remedy="start it, or elect a leader"
+                    f"a partition is led by broker {broker}, which is down", remedy="start it, or elect another leader"
                 )
             self._wires[broker] = self._closing.enter_context(BrokerWire(*self._brokers[broker], self.options))
         return self._wires[broker]
 
     def sizes(self, places: Sequence[PartitionPlace]) -> dict[tuple[str, int], int]:
-        """Bytes on the leaders' disks by partition; none where we may not ask."""
+        """Returns bytes on the leaders' disks by partition. Partitions are missing where we may not ask."""
         by_leader: dict[int, dict[str, list[int]]] = {}
         for each in places:
             by_leader.setdefault(each.leader, {}).setdefault(each.topic, []).append(each.partition)
@@ -208,7 +212,7 @@ class Cluster:
             try:
                 found.update(self.wire(leader).log_sizes(topics))
             except TopicRefused:
-                continue  # it needs Describe on the cluster, which few readers have
+                continue  # sizes need Describe on the cluster, which few readers have
         return found
 
     def _offsets(

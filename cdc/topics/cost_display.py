@@ -1,4 +1,4 @@
-"""What ``cdc topics estimate`` worked out: for people and for programs."""
+"""Formats what ``cdc topics estimate`` found: tables and lines for people, a document for programs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from cdc.topics.estimation import TopicCost
 
 
 def cost_table(found: TopicCost) -> Table:
-    """A row for each partition."""
+    """Returns a table with a row for each partition."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for title in ("P", "Clean", "Dirty", "Active", "Dirty keys", "Passes", "Read: map", "Read: copy", "Written"):
         table.add_column(title, justify="right")
@@ -46,7 +46,7 @@ def cost_table(found: TopicCost) -> Table:
 
 
 def cost_lines(found: TopicCost, bytes_per_s: float) -> Iterator[str]:
-    """Time and disk, what the ratio costs, and what to change."""
+    """Yields lines about time and disk, the cost of the ratio, and what to change."""
     work, cleaner, largest = found.work, found.cleaner, found.largest
     log_bytes = largest.clean_bytes + largest.dirty_bytes
     room = head_room(log_bytes, found.settings.segment_bytes, bytes_per_s, cleaner.file_delete_delay_ms)
@@ -56,7 +56,7 @@ def cost_lines(found: TopicCost, bytes_per_s: float) -> Iterator[str]:
         f"  the next cleaning reads {size(round(work.indexed + work.copied))} and writes {size(round(work.written))}: "
         f"{pace}; it needs up to {size(round(room))} of free disk"
     )
-    source = "the broker's" if cleaner.is_known else "Kafka's defaults: the broker does not tell us its own"
+    source = "the broker's settings" if cleaner.is_known else "Kafka's defaults, because we may not read the broker's"
     yield (
         f"  a map holds {map_keys(cleaner):,} keys ({size(cleaner.buffer_bytes)} for "
         f"{counted(cleaner.threads, 'thread')}; {source})"
@@ -70,7 +70,7 @@ def cost_lines(found: TopicCost, bytes_per_s: float) -> Iterator[str]:
 
 
 def advice(found: TopicCost) -> Iterator[tuple[str, str]]:
-    """What to change, and how."""
+    """Yields what should change, and the command for it."""
     most, cleaner = max(len(each.passes) for each in found.partitions), found.cleaner
     if most > 1:
         wanted = buffer_for(found.most_keys, cleaner)
@@ -83,7 +83,7 @@ def advice(found: TopicCost) -> Iterator[tuple[str, str]]:
     ratio, now = wanted_ratio(found.survivors), found.settings.min_cleanable_dirty_ratio
     if now < ratio:
         yield (
-            f"min.cleanable.dirty.ratio {now:g} has the cleaner write each byte "
+            f"with min.cleanable.dirty.ratio {now:g} the cleaner writes each byte "
             f"{write_amplification(now, found.survivors):.0f} times",
             alter(found.topic, f"min.cleanable.dirty.ratio={ratio:g}"),
         )
@@ -99,7 +99,7 @@ def advice(found: TopicCost) -> Iterator[tuple[str, str]]:
 
 
 def cost_document(found: TopicCost, bytes_per_s: float) -> dict[str, Any]:
-    """Plain values; bytes are whole, an infinite rate is null."""
+    """Returns the estimate as plain values. Bytes are whole numbers, and an infinite rate is null."""
     work, largest = found.work, found.largest
     log_bytes = largest.clean_bytes + largest.dirty_bytes
     return {

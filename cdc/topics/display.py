@@ -1,4 +1,4 @@
-"""Reports of ``cdc topics inspect``: a table with the verdicts below it for people, one document for programs."""
+"""Formats what ``cdc topics inspect`` found: a table and verdicts for people, a document for programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WIDTH = 120
 
 
 def as_table(report: TopicReport) -> Table:
-    """A row for each partition."""
+    """Returns a table with a row for each partition."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in (
         "P",
@@ -51,26 +51,26 @@ def as_table(report: TopicReport) -> Table:
 
 
 def as_lines(report: TopicReport) -> Iterator[str]:
-    """The verdicts, each once, with its partitions and the remedy."""
+    """Yields each verdict once, with its partitions and the remedy."""
     for verdict, partitions in _by_code(report.partitions):
         mark = "! " if verdict.needs_someone else "  "
         head = f"{mark}{verdict.code.replace('_', ' ')} (partition {_ranges(partitions)}): "
         yield from textwrap.wrap(head + verdict.text, WIDTH, subsequent_indent="    ")
         if verdict.remedy:
-            yield f"    what to do: {verdict.remedy}"  # not wrapped: it is there to be copied
+            yield f"    what to do: {verdict.remedy}"  # not wrapped, so that it can be copied
     if any(not each.is_whole for each in report.partitions):
-        yield "  Only the newest offsets were read: counts are of them, and garbage is a lower bound."
+        yield "  Only the newest offsets were read: the counts cover these, and there may be more garbage."
     if any(each.tombstones.total for each in report.partitions):
-        yield "  Tombstones: not met by the cleaner yet + within delete.retention.ms + over it."
+        yield "  Tombstones: not met by the cleaner yet + within delete.retention.ms + past it."
 
 
 def as_document(reports: Sequence[TopicReport]) -> dict[str, Any]:
-    """All reports as plain values."""
+    """Returns all reports as plain values."""
     return {"topics": [_topic(each) for each in reports]}
 
 
 def as_title(report: TopicReport) -> str:
-    """The topic, its size and the settings that decide."""
+    """Returns the heading: the topic, its size and the settings that matter to the cleaner."""
     settings = report.settings
     policy = ",".join(sorted(settings.cleanup_policy)) or "none"
     return (
@@ -93,7 +93,7 @@ def _by_code(partitions: Iterable[PartitionReport]) -> Iterator[tuple[Verdict, l
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """``0-3, 7``."""
+    """Returns numbers as ranges: ``0-3, 7``."""
     parts: list[list[int]] = []
     for number in numbers:
         if parts and number == parts[-1][-1] + 1:

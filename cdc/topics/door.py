@@ -1,4 +1,4 @@
-"""How to get into a broker by hand: TLS and SASL as librdkafka's options say it."""
+"""Connects and logs in to a broker without the client library: TLS and SASL by librdkafka's options."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 from cdc.base.errors import TopicRefused
 
 Ask: TypeAlias = Callable[[int, int, bytes], bytes]
-"""API key, version, body → answer."""
+"""Sends a request (API key, version, body) and returns the answer."""
 
 _HANDSHAKE: Final = 17
 _AUTHENTICATE: Final = 36
@@ -24,10 +24,10 @@ _HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
 
 def open_socket(host: str, port: int, options: Mapping[str, Any], *, timeout_s: float) -> socket.socket:
-    """A connection, through TLS where ``security.protocol`` asks for it.
+    """Opens a connection, with TLS if ``security.protocol`` asks for it.
 
     Raises:
-        OSError: nobody answers, or no trusted connection.
+        OSError: nobody answers, or TLS does not trust the broker.
     """
     plain = socket.create_connection((host, port), timeout=timeout_s)
     plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -42,6 +42,7 @@ def open_socket(host: str, port: int, options: Mapping[str, Any], *, timeout_s: 
 
 def _tls(options: Mapping[str, Any]) -> ssl.SSLContext:
     context = ssl.create_default_context()
+    # With "probe", librdkafka looks for the system's certificates, which the default context has loaded
     if (authority := options.get("ssl.ca.location")) and authority != "probe":
         where = Path(str(authority))
         context.load_verify_locations(**{"capath" if where.is_dir() else "cafile": str(where)})
@@ -59,10 +60,10 @@ def _tls(options: Mapping[str, Any]) -> ssl.SSLContext:
 
 
 def authenticate(ask: Ask, options: Mapping[str, Any]) -> None:
-    """Log in, where ``security.protocol`` asks for it.
+    """Logs in with SASL if ``security.protocol`` asks for it.
 
     Raises:
-        TopicRefused: wrong name or password, or a mechanism that is not spoken here.
+        TopicRefused: the name or the password is wrong, or the mechanism is not supported here.
     """
     if "sasl" not in str(options.get("security.protocol", "plaintext")).lower():
         return
@@ -84,7 +85,7 @@ def authenticate(ask: Ask, options: Mapping[str, Any]) -> None:
 
 
 def _scram(ask: Ask, algorithm: str, name: str, password: str) -> None:
-    """RFC 5802, without channel binding."""
+    """Logs in with SCRAM (RFC 5802), without channel binding."""
     nonce = secrets.token_urlsafe(18)
     first = f"n={name.replace('=', '=3D').replace(',', '=2C')},r={nonce}"
     challenge = _exchange(ask, f"n,,{first}".encode()).decode()
@@ -100,7 +101,10 @@ def _scram(ask: Ask, algorithm: str, name: str, password: str) -> None:
     verifier = _exchange(ask, f"{final},p={proof}".encode()).decode()
     expected = hmac.digest(hmac.digest(salted, b"Server Key", algorithm), signed, algorithm)
     if verifier.partition("v=")[2].partition(",")[0] != base64.b64encode(expected).decode():
-        raise TopicRefused("the broker does not know our password, although it let us in", remedy="is it yours?")
+        raise TopicRefused(
+            "the broker let us in, but its SCRAM signature shows that it does not know our password",
+            remedy="is the broker yours?",
+        )
 
 
 def _exchange(ask: Ask, token: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""What the next cleaning of a topic will cost, from what lies in it now."""
+"""Estimates what the next cleaning of a topic will cost, from its records now."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from cdc.topics.settings import CleanerSettings
 
 @dataclass(frozen=True, slots=True)
 class PartitionCost:
-    """A partition's next cleaning, once its active segment is closed.
+    """The next cleaning of a partition, once its active segment is closed.
 
     Attributes:
-        clean_bytes: up to where the cleaner left its last mark.
-        dirty_bytes: behind it.
-        active_bytes: of these, in the segment that is written to.
-        dirty_keys: distinct keys in them, for each pass anew.
+        partition: its number.
+        clean_bytes: bytes before the last batch with the cleaner's marks, that batch included.
+        dirty_bytes: bytes after that.
+        active_bytes: the part of ``dirty_bytes`` in the active segment.
+        dirty_keys: distinct keys in the dirty bytes, summed over the passes.
+        passes: the passes that the cleaner needs.
     """
 
     partition: int
@@ -34,10 +36,14 @@ class PartitionCost:
 
 @dataclass(frozen=True, slots=True)
 class TopicCost:
-    """A topic's next cleaning.
+    """The next cleaning of a topic.
 
     Attributes:
-        survivors: share of the dirty bytes that outlive their first pass.
+        topic: its name.
+        settings: its settings.
+        cleaner: the cleaner's settings that the estimate assumes.
+        partitions: the cleaning of each partition.
+        survivors: the share of dirty bytes that survive their first pass.
     """
 
     topic: str
@@ -48,7 +54,7 @@ class TopicCost:
 
     @property
     def work(self) -> Pass:
-        """All passes over all partitions."""
+        """The bytes of all passes over all partitions."""
         every = [each for one in self.partitions for each in one.passes]
         return Pass(
             sum(each.indexed for each in every), sum(each.copied for each in every), sum(each.written for each in every)
@@ -61,7 +67,7 @@ class TopicCost:
 
     @property
     def most_keys(self) -> int:
-        """Dirty keys of the partition that has most: what a map must hold."""
+        """The number of dirty keys in the partition that has most of them: a map must hold these."""
         return max(each.dirty_keys for each in self.partitions)
 
 
@@ -73,17 +79,17 @@ def estimate(
     *,
     begin: Begin,
 ) -> TopicCost:
-    """Read a topic, and work out its cleaning.
+    """Reads a topic and estimates its next cleaning.
 
     Args:
-        cluster: where it is.
-        places: its partitions.
-        settings: its settings, as Kafka writes them.
-        cleaner: the broker's, or the one that is thought of.
+        cluster: the cluster that has the topic.
+        places: the topic's partitions.
+        settings: the topic's settings, as Kafka writes them.
+        cleaner: the broker's cleaner settings, or others to try out.
         begin: told of the progress.
 
     Raises:
-        TopicRefused: we may not read it.
+        TopicRefused: we may not read the topic.
         TopicUnavailable: no broker answers.
     """
     parsed, costs, newest, size = topic_settings(settings), [], 0, 0

@@ -1,7 +1,8 @@
-"""Records of a bridge's topic that this bridge cannot have written: who else writes here? Pure.
+"""Finds records in a bridge's topic that the bridge cannot have written. Pure.
 
-What a header says is held against what the bridge says of itself: its definitions, and how far it has published. What
-was read lies before ends that were asked for first, so the progress that is read last covers all of it.
+A record's header is compared with what the bridge records about itself: its definitions, and how far it has published.
+The topic is read up to ends that were asked for first, and the progress is read last. So the progress covers every
+record of the bridge that was read.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _SHOWN: Final = 100
 
 
 class ForeignRecord(NamedTuple):
-    """One such record; ``why`` in words."""
+    """A record that the bridge cannot have written, and why."""
 
     partition: int
     offset: int
@@ -30,11 +31,11 @@ class ForeignRecord(NamedTuple):
 
 
 class ForeignRecords:
-    """Takes the records of one topic, and knows in the end which are foreign.
+    """Collects the foreign records of one topic.
 
     Args:
-        definitions: fingerprints that the schemas topic has for the topic.
-        published: everything that committed before was published before the topic was read.
+        definitions: the fingerprints that the schemas topic has for this topic.
+        published: how far the bridge had published before the topic was read.
     """
 
     def __init__(self, definitions: Collection[str], published: LSN) -> None:
@@ -44,7 +45,7 @@ class ForeignRecords:
         self._newer: list[tuple[LSN, ForeignRecord]] = []
 
     def add(self, partition: int, offset: int, key: bytes | None, header: bytes | None) -> None:
-        """The next record."""
+        """Checks the next record."""
 
         def foreign(why: str) -> ForeignRecord:
             return ForeignRecord(partition, offset, key, why)
@@ -61,13 +62,14 @@ class ForeignRecords:
         if told.schema not in self._definitions:
             self._found.append(foreign(f"the schemas topic has no definition {told.schema} of this topic"))
         elif told.lsn >= self._published:
+            # Not foreign for certain: the bridge may have published it while the topic was read
             self._newer.append((told.lsn, foreign(f"the bridge has not come to its LSN {told.lsn}")))
 
     def found(self, published: LSN | None) -> list[ForeignRecord]:
-        """All that are.
+        """Returns the foreign records.
 
         Args:
-            published: what the bridge had published when everything was read; None when rows may be ahead of that.
+            published: how far the bridge had published when everything was read; None when rows may be ahead of that.
         """
         beyond = [] if published is None else [each for lsn, each in self._newer if lsn >= published]
         return [*self._found, *beyond]

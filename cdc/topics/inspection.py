@@ -1,4 +1,4 @@
-"""Partition by partition what is there, and why what is superfluous is still there."""
+"""Reports for each partition what it holds, and why garbage is still there."""
 
 from __future__ import annotations
 
@@ -15,16 +15,25 @@ from cdc.topics.verdict import Cleanable, PartitionSeen, Verdict, cleanable, jud
 
 @dataclass(frozen=True, slots=True)
 class PartitionReport:
-    """A partition as it was read.
+    """What was found in a partition.
 
     Attributes:
-        read_from: first offset that was read: the log's start, unless the reading was bounded.
-        disk_bytes: on the leader's disk.
-        record_bytes: of all records that were read, before compression.
-        garbage_ratio: share of superseded records in those bytes.
-        density: records that are left among the offsets.
-        cleaned_until: the cleaner has passed up to here, at least; None where it left no marks.
+        partition: its number.
+        leader: its leader's broker id.
+        ends: where it begins and ends.
+        read_from: the first offset that was read: the log's start, unless only the newest offsets were read.
+        disk_bytes: bytes on the leader's disk.
+        records: how many records were read.
+        record_bytes: bytes of these records, before compression.
+        keys: how many keys they have, deleted ones included.
+        keyless: how many of them have no key.
+        garbage_records: how many of them are superseded.
+        garbage_bytes: bytes of superseded records, before compression.
+        tombstones: tombstones that are the newest record of their key.
+        cleaned_until: the cleaner has passed at least up to here; None when it left no marks.
         cleaned_after_ms: its last visible pass was later than this.
+        reach: what the cleaner could clean now.
+        verdicts: why garbage is still there, and what to do.
     """
 
     partition: int
@@ -46,17 +55,17 @@ class PartitionReport:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every offset was read; otherwise counts are of the newest ones, and ratios lower bounds."""
+        """Whether every offset was read. If not, counts cover only the newest offsets, and ratios are lower bounds."""
         return self.read_from <= self.ends.start
 
     @property
     def garbage_ratio(self) -> float:
-        """Superseded bytes of all that were read."""
+        """The share of superseded bytes in all bytes that were read."""
         return self.garbage_bytes / self.record_bytes if self.record_bytes else 0.0
 
     @property
     def density(self) -> float:
-        """Records per offset; 1 when nothing was ever removed, and no Kafka transaction left a marker."""
+        """Records per offset: 1 if nothing was ever removed, and there are no markers of Kafka transactions."""
         offsets = self.ends.high_watermark - self.read_from
         return self.records / offsets if offsets else 1.0
 
@@ -73,7 +82,7 @@ class TopicReport:
 
     @property
     def needs_someone(self) -> bool:
-        """Whether a partition will not become clean by waiting."""
+        """Whether somebody must act, because a partition will not become clean by itself."""
         return any(verdict.needs_someone for each in self.partitions for verdict in each.verdicts)
 
 
@@ -86,18 +95,18 @@ def inspect(
     newest: int | None,
     begin: Begin,
 ) -> TopicReport:
-    """Read a topic, and judge it.
+    """Reads a topic and judges it.
 
     Args:
-        cluster: where it is.
-        places: its partitions.
-        settings: its settings, as Kafka writes them.
-        now_ms: what ages count from.
-        newest: read at most so many of each partition's newest offsets; None for all.
+        cluster: the cluster that has the topic.
+        places: the topic's partitions.
+        settings: the topic's settings, as Kafka writes them.
+        now_ms: the time from which ages count.
+        newest: read at most this many of each partition's newest offsets; None reads all.
         begin: told of the progress.
 
     Raises:
-        TopicRefused: we may not read it.
+        TopicRefused: we may not read the topic.
         TopicUnavailable: no broker answers.
     """
     parsed, cleaner, sizes = topic_settings(settings), cluster.cleaner(), cluster.sizes(places)

@@ -1,10 +1,12 @@
-"""How a partition lies on disk, worked out from its batches: what was cleaned, which segments are closed.
+"""Works out from a partition's batches how it lies on disk: what was cleaned, and which segments are closed.
 
-No broker tells where segments begin. But it closes them by rules, and the rules need only what batches say: a segment
-is closed by the append that no longer fits, or whose timestamp is more than ``segment.ms`` (on a compacted topic, or
-``max.compaction.lag.ms``) after that of the segment's first batch. A pass of the cleaner ends at the beginning of a
-segment, so the rules are followed from the last batch on that bears the cleaner's marks. A pass may have ended a little
-later, behind batches of which it removed nothing: then the segments found here are shifted, by one segment at most.
+No broker says where segments begin. But brokers close segments by rules that need only what batches say. An append
+closes a segment if it does not fit, or if its timestamp is more than ``segment.ms`` after that of the segment's first
+batch (in a compacted topic, also ``max.compaction.lag.ms``).
+
+A pass of the cleaner ends at the beginning of a segment. So the rules are applied from the last batch with the
+cleaner's marks on. The pass may have ended a little later, after batches from which it removed nothing. Then the
+segments found here are shifted, by one segment at most.
 """
 
 from __future__ import annotations
@@ -18,14 +20,14 @@ from cdc.topics.batches import RecordBatch
 
 @dataclass(slots=True)
 class Segment:
-    """A part of the log behind what was cleaned; the last of them is the active one.
+    """A segment of the log after the cleaned part. The last one is the active segment.
 
     Attributes:
-        base: its first offset.
+        base: the first offset.
         size: bytes.
-        first_ms: timestamp of the first batch, from which the time until it is closed is counted.
-        largest_ms: largest timestamp in it.
-        closed_ms: timestamp of the append that closed it; None while it is active.
+        first_ms: timestamp of the first batch; the time until the segment is closed counts from here.
+        largest_ms: the largest timestamp in the segment.
+        closed_ms: timestamp of the append that closed the segment; None while it is active.
     """
 
     base: int
@@ -37,10 +39,12 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class OpenKafkaTransaction:
-    """A Kafka transaction without an end.
+    """A Kafka transaction that has not ended.
 
     Attributes:
-        since_ms: timestamp of its first batch.
+        producer_id, epoch: its producer.
+        offset: the first offset of its first batch.
+        since_ms: timestamp of that batch.
     """
 
     producer_id: int
@@ -51,7 +55,7 @@ class OpenKafkaTransaction:
 
 @dataclass(frozen=True, slots=True)
 class Horizons:
-    """Batches that a cleaner has met: their first and last offsets and when their tombstones may go, in order."""
+    """Batches that the cleaner has met, in order: first and last offsets, and when it may remove their tombstones."""
 
     bases: Sequence[int]
     lasts: Sequence[int]
@@ -60,15 +64,18 @@ class Horizons:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A partition's batches in sum.
+    """How a partition lies on disk.
 
     Attributes:
-        cleaned_until: behind the last batch with the cleaner's marks; the log's start when there is none.
-        cleaned_bytes: before it.
-        cleaned_ms: a pass took place after this time; None when none can be seen.
-        segments: from ``cleaned_until`` on; empty when nothing follows.
-        newest_ms: largest timestamp of the last segment's batches, -1 for none.
-        open_transactions: the oldest first.
+        start: the first offset.
+        end: the offset after the last batch.
+        size: bytes of all batches.
+        cleaned_until: the offset after the last batch with the cleaner's marks; ``start`` when there is none.
+        cleaned_bytes: bytes before ``cleaned_until``.
+        cleaned_ms: the cleaner passed after this time; None when it left no marks.
+        segments: the segments from ``cleaned_until`` on; empty when nothing follows.
+        horizons: the batches that the cleaner has met.
+        open_transactions: Kafka transactions that have not ended, the oldest first.
     """
 
     start: int
@@ -88,11 +95,11 @@ class Layout:
 
 
 class LayoutBuilder:
-    """Takes the batches of one partition in order.
+    """Builds the layout of one partition from its batches, in order.
 
     Args:
-        start: the offset that the first batch is expected at.
-        settings: when segments are closed.
+        start: the offset at which the first batch is expected.
+        settings: the topic's settings, which say when segments are closed.
     """
 
     def __init__(self, start: int, settings: TopicSettings) -> None:
@@ -106,9 +113,9 @@ class LayoutBuilder:
         self._open: dict[int, OpenKafkaTransaction] = {}
 
     def add(self, batches: Iterable[RecordBatch]) -> None:
-        """The next batches."""
+        """Adds the next batches."""
         for batch in batches:
-            has_gap = batch.base > self._end
+            has_gap = batch.base > self._end  # the cleaner removed whole batches here
             self._size += batch.size
             self._end = batch.last + 1
             self._follow_transactions(batch)
@@ -123,7 +130,7 @@ class LayoutBuilder:
                 self._append(batch)
 
     def built(self) -> Layout:
-        """What was seen."""
+        """Returns the layout of the batches so far."""
         return Layout(
             start=self._start,
             end=self._end,

@@ -1,7 +1,7 @@
-"""Which partitioner wrote the keys of a topic, which keys lie in two partitions, and which have the most records. Pure.
+"""Finds the partitioner that wrote a topic's keys, keys in several partitions, and keys with the most records. Pure.
 
-A key that two writers put into different partitions is never compacted as one: each partition keeps its last record of
-it, and a tombstone in one does not delete it in the other.
+If two writers put a key into different partitions, compaction works on each partition alone: both keep their last
+record of the key, and a tombstone in one does not delete the key in the other.
 """
 
 from __future__ import annotations
@@ -14,21 +14,24 @@ from typing import Final
 from cdc.contract.partition import murmur2
 
 _SAMPLE: Final = 20_000
-"""Keys that are hashed for each partitioner: plenty to tell them apart, and hashing in Python takes a while."""
+"""How many keys are hashed for each partitioner. They are plenty to decide, and hashing in Python is slow."""
 _CERTAIN: Final = 1e-6
-"""A partitioner that fits by chance this rarely is taken for the right one."""
+"""A partitioner is only named if it would fit by chance less often than this."""
 _ALL_BUT: Final = 0.999
+"""A partitioner has to fit this share of the keys: a few may come from a test or a tool."""
 _MIX_SHARE: Final = 0.02
+"""A partitioner may be one of two if it fits this much more of the keys than chance would."""
 _EXAMPLES: Final = 10
 _HOT_KEPT: Final = 100
 _PARTITION_BITS: Final = 20
+"""Enough for a million partitions. Count and partition share one int, which takes less memory than a tuple."""
 
 
 def _fnv1a(data: bytes) -> int:
     value = 0x811C9DC5
     for byte in data:
         value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
-    # As librdkafka and Sarama: the absolute value of it as a signed number.
+    # Like librdkafka and Sarama: the absolute value of the hash as a signed number.
     return value if value < 1 << 31 else (1 << 32) - value
 
 
@@ -37,7 +40,7 @@ PARTITIONERS: Final[Mapping[str, Callable[[bytes], int]]] = {
     "crc32": zlib.crc32,
     "fnv1a": _fnv1a,
 }
-"""Hash by name; the partition is the hash modulo their count."""
+"""The hash of each partitioner. The partition is the hash modulo the number of partitions."""
 
 WRITERS: Final[Mapping[str, str]] = {
     "murmur2": "Java clients, Kafka Connect, and librdkafka with partitioner=murmur2_random (the bridge)",
@@ -59,13 +62,16 @@ class KeyPlacement:
     """How the keys of a topic lie in its partitions.
 
     Attributes:
-        keys: distinct keys by partition.
-        records: by partition.
-        sampled: keys that the partitioners were tried on.
-        matches: share of those by partitioner; empty when there is one partition.
-        partitioner: the one that put nearly all keys where they are; None when none did, or too few keys tell.
-        mixed: the two that together did, with their shares.
-        hot: keys with the most records, the first one most.
+        keys: the number of distinct keys by partition.
+        records: the number of records by partition.
+        sampled: how many keys the partitioners were tried on.
+        matches: by partitioner, the share of these keys that it fits; empty with one partition or too few keys.
+        partitioner: the one that fits nearly all keys; None when there is none, or too few keys to tell.
+        mixed: the two partitioners that together fit nearly all keys; else None.
+        split_count: the number of keys in several partitions.
+        split: some of these keys, as examples.
+        hot: the keys with the most records, in descending order.
+        keyless: the number of records without a key.
     """
 
     keys: tuple[int, ...]
@@ -81,21 +87,21 @@ class KeyPlacement:
 
     @property
     def is_sound(self) -> bool:
-        """Whether every key has one place."""
+        """Whether every key has only one partition."""
         return self.split_count == 0 and self.mixed is None
 
 
 class PlacementCensus:
-    """Takes all records of a topic, in any order of partitions.
+    """Counts the records of a topic, whose partitions may come in any order.
 
     Args:
-        count: of the topic's partitions.
+        count: the number of the topic's partitions.
     """
 
     def __init__(self, count: int) -> None:
         self._count = count
         self._places: dict[int, int] = {}
-        """Hash of the key → how often it was seen, and its first partition in the lower bits."""
+        """The hash of a key → its number of records, with its first partition in the lower bits."""
         self._keys, self._records = [0] * count, [0] * count
         self._sample: list[tuple[bytes, int]] = []
         self._split: dict[bytes, set[int]] = {}
@@ -104,7 +110,7 @@ class PlacementCensus:
         self._keyless = 0
 
     def add(self, partition: int, key: bytes | None) -> None:
-        """A record."""
+        """Adds a record."""
         self._records[partition] += 1
         if key is None:
             self._keyless += 1
@@ -114,7 +120,7 @@ class PlacementCensus:
         if before is None:
             self._places[hashed] = 1 << _PARTITION_BITS | partition
             self._keys[partition] += 1
-            # The same number from each partition: the keys of the first one alone would tell less.
+            # The same number from each partition: a partitioner that always fits one partition must not pass
             if self._keys[partition] <= _SAMPLE // self._count + 1:
                 self._sample.append((key, partition))
             return
@@ -124,14 +130,14 @@ class PlacementCensus:
             self._note_split(key, hashed, (first, partition))
         self._hot[key] = (before >> _PARTITION_BITS) + 1
         if len(self._hot) > 10 * _HOT_KEPT:
-            # What falls out comes in again with its whole count, if it is seen again.
+            # No count is lost: a key that drops out here returns with its full count when it is next seen.
             self._hot = dict(self._hottest(_HOT_KEPT))
 
     def placement(self, top: int) -> KeyPlacement:
-        """What was seen.
+        """Returns how the keys lie.
 
         Args:
-            top: how many hot keys, at most a hundred.
+            top: the number of hot keys to return, at most 100.
         """
         matches = self._matches()
         return KeyPlacement(
@@ -156,7 +162,7 @@ class PlacementCensus:
         return sorted(self._hot.items(), key=lambda each: (-each[1], each[0]))[:top]
 
     def _matches(self) -> dict[str, float]:
-        # By chance one key in so many partitions fits; together they must not.
+        # By chance, a partitioner fits a key with probability 1 / partitions. For all keys, it must be next to none.
         if self._count == 1 or self._count ** -float(len(self._sample)) > _CERTAIN:
             return {}
         return {

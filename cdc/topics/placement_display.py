@@ -1,4 +1,4 @@
-"""What ``cdc topics partitioner`` found: for people and for programs."""
+"""Formats what ``cdc topics partitioner`` found: a table and lines for people, a document for programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LONGEST = 60
 
 
 def placement_table(found: KeyPlacement) -> Table:
-    """A row for each partition."""
+    """Returns a table with a row for each partition."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for title in ("P", "Keys", "of all", "Records", "of all"):
         table.add_column(title, justify="right")
@@ -26,16 +26,16 @@ def placement_table(found: KeyPlacement) -> Table:
 
 
 def placement_lines(found: KeyPlacement) -> Iterator[str]:
-    """The verdict, then what is wrong, then the busiest keys."""
+    """Yields the verdict, then what is wrong, then the keys with the most records."""
     yield f"  {_verdict(found)}"
     if found.split_count:
         yield f"! {counted(found.split_count, 'key')} in more than one partition; for instance:"
         for each in found.split:
             yield f"    {_text(each.key)} in {', '.join(map(str, each.partitions))}"
         yield (
-            "    what to do: give both writers one partitioner (librdkafka: partitioner=murmur2_random), or if "
-            "partitions were added: write everything into a new topic. The old values stay until each partition that "
-            "has one gets a tombstone for the key"
+            "    what to do: give both writers the same partitioner (librdkafka: partitioner=murmur2_random); if "
+            "partitions were added, copy everything to a new topic. Old values stay until their partition gets a "
+            "tombstone for the key"
         )
     if found.keyless:
         yield f"! {counted(found.keyless, 'record')} without a key"
@@ -44,7 +44,7 @@ def placement_lines(found: KeyPlacement) -> Iterator[str]:
 
 
 def placement_document(found: KeyPlacement) -> dict[str, Any]:
-    """Plain values."""
+    """Returns what was found as plain values."""
     return {
         "partitioner": found.partitioner,
         "mixed": found.mixed,
@@ -71,7 +71,7 @@ def _verdict(found: KeyPlacement) -> str:
         shares = " and ".join(f"{name} ({found.matches[name]:.0%} of the keys)" for name in found.mixed)
         return f"two writers with different partitioners: {shares}"
     shares = ", ".join(f"{name} {share:.0%}" for name, share in found.matches.items())
-    return f"no partitioner that is known here: the writer has its own, or names partitions itself ({shares})"
+    return f"no partitioner that is known here: the writer has its own, or chooses partitions itself ({shares})"
 
 
 def _share(part: int, whole: int) -> str:

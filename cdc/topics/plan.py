@@ -77,28 +77,28 @@ def differs(standing: TopicStanding, setting: str, wanted: str) -> bool:
 
 
 def check_wishes(found: Mapping[str, str], wanted: Mapping[str, str]) -> None:
-    """That a broker could take what a person wants: a wish that it does not know must not look fulfilled.
+    """Checks that the brokers know each setting that a person asks for: an unknown one must not look fulfilled.
 
     Args:
         found: the topic's settings, and ``partitions``.
         wanted: what the person wrote.
 
     Raises:
-        ConfigError: a setting is unknown, or a number is none.
+        ConfigError: a setting is unknown, or a value is not a number.
     """
     for name, value in wanted.items():
         if name not in found:
             near = get_close_matches(name, found, 1)
             raise ConfigError(
-                f"--set {name}: the brokers know no such setting of a topic",
-                remedy=f"did you mean {near[0]}?" if near else f"choose of {', '.join(sorted(found))}",
+                f"--set {name}: unknown topic setting",
+                remedy=f"did you mean {near[0]}?" if near else f"choose one of {', '.join(sorted(found))}",
             )
         if (number := _number(name, found[name])) is not None and not isinstance(_number(name, value), type(number)):
             raise ConfigError(f"invalid number in --set {name}={value}", remedy=f"write one, such as {found[name]}")
 
 
 def _number(setting: str, text: str) -> float | int | None:
-    """As the broker reads it; None when it is none."""
+    """Returns a number as the broker reads it, or None if the text is not a number."""
     try:
         return float(text) if setting == "min.cleanable.dirty.ratio" else int(text)
     except ValueError:

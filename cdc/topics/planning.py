@@ -1,4 +1,4 @@
-"""Plans for real topics: what the configuration wants of them, what they are, and making safe changes."""
+"""Plans changes of real topics: compares their settings with the configuration's, and keeps the changes safe."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cdc.topics.scan import Begin, read_keys
 
 _HISTORY = ".history"
 _TABLE_PARTS = 2
-"""Schema and table: neither has a dot of its own in a topic's name."""
+"""A topic's name has two parts after the prefix, schema and table; neither contains a dot there."""
 
 
 def plan(
@@ -25,19 +25,19 @@ def plan(
     overrides: Mapping[str, str],
     begin: Begin,
 ) -> list[SettingChange]:
-    """What should change of one topic.
+    """Returns the settings of one topic that should change.
 
     Args:
-        cluster: where it is.
-        places: its partitions.
-        settings: its settings, as Kafka writes them.
-        config: what is wanted of the bridge's own topics; None for a cluster of other programs.
-        overrides: what is wanted instead.
-        begin: told of the progress, if records must be looked at.
+        cluster: the cluster that has the topic.
+        places: the topic's partitions.
+        settings: the topic's settings, as Kafka writes them.
+        config: says what the bridge's own topics should have; None for topics of other programs.
+        overrides: settings that are wanted instead.
+        begin: told of the progress if records have to be read.
 
     Raises:
-        ConfigError: a broker could not take an override.
-        TopicRefused: we may not read it.
+        ConfigError: a broker cannot accept an override.
+        TopicRefused: we may not read the topic.
         TopicUnavailable: no broker answers.
     """
     topic = places[0].topic
@@ -48,13 +48,14 @@ def plan(
     wanted = {**(general_settings(TopicStanding(topic, found, replicas)) if ours is None else ours), **overrides}
     keyless: int | None = None
     if "compact" not in settings.get("cleanup.policy", "") and wanted["cleanup.policy"] == "compact":
+        # A compacted topic refuses records without a key, and the cleaner removes those that are there
         keyless = sum(each.key is None for each in read_keys(cluster, places, newest=None, begin=begin))
     is_state = ours is not None or "cleanup.policy" in overrides
     return changes(TopicStanding(topic, found, replicas, keyless, is_state), wanted)
 
 
 def configured_settings(config: Config, topic: str) -> dict[str, str] | None:
-    """What the section ``topics`` says of this topic; None when the topic is none of this bridge's."""
+    """Returns the settings that section ``topics`` gives this topic; None if it is not one of the bridge's topics."""
     topics = config.topics
     if topic in (progress_topic(config.name), schemas_topic(config.name)):
         return {**bookkeeping_settings(topics), "partitions": "1"}

@@ -1,4 +1,4 @@
-"""Consumer groups that read a topic, and how old the oldest record is that each has not read."""
+"""Finds the consumer groups that read a topic, and the age of the oldest record that each has not read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cdc.topics.cluster import Cluster, Ends, PartitionPlace
 
 
 def readers(cluster: Cluster, places: Sequence[PartitionPlace], now_ms: int) -> list[TombstoneReader]:
-    """Groups with committed offsets in the topic, the slowest first; none that we may not see.
+    """Returns the groups with committed offsets in the topic, the slowest first, as far as we may see them.
 
     Raises:
         TopicRefused: we may not see the topic.
@@ -23,8 +23,8 @@ def readers(cluster: Cluster, places: Sequence[PartitionPlace], now_ms: int) -> 
     for group in cluster.groups():
         committed = _committed(cluster, group, places)
         if committed:
-            behind = [_behind(cluster, by_number[number], ends, offset, now_ms) for number, offset in committed.items()]
-            found.append(TombstoneReader(group, max(age for age, _ in behind), sum(count for _, count in behind)))
+            lags = [_lag(cluster, by_number[number], ends, offset, now_ms) for number, offset in committed.items()]
+            found.append(TombstoneReader(group, max(age for age, _ in lags), sum(count for _, count in lags)))
     return sorted(found, key=lambda each: -each.behind_ms)
 
 
@@ -37,13 +37,14 @@ def _committed(cluster: Cluster, group: str, places: Sequence[PartitionPlace]) -
     return {each.partition: each.offset for each in answer if each.offset >= 0 and each.error is None}
 
 
-def _behind(
+def _lag(
     cluster: Cluster, place: PartitionPlace, ends: dict[tuple[str, int], Ends], offset: int, now_ms: int
 ) -> tuple[int, int]:
-    """Age in milliseconds of the first record from ``offset`` on, and offsets up to the end."""
+    """Returns the age in milliseconds of the first record from ``offset`` on, and the number of offsets to the end."""
     end = ends[place.topic, place.partition]
-    if offset >= end.last_stable:
+    if offset >= end.last_stable:  # a read_committed reader can read no further
         return 0, 0
+    # A group that was away for long may have an offset before the log's start
     batches = parse_batches(cluster.wire(place.leader).fetch(place.topic, place.partition, max(offset, end.start)))
     ages = (now_ms - each.max_ms for each in batches if each.last >= offset and not each.is_control)
     return max(next(ages, 0), 0), end.high_watermark - offset

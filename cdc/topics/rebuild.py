@@ -1,4 +1,4 @@
-"""How long a reader needs from nothing to the exact state, and how much it then holds."""
+"""Measures how long a new reader needs to read a topic's whole state, and how much memory the state takes."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from cdc.topics.cluster import Cluster, PartitionPlace
 from cdc.topics.scan import Begin
 
 _OBJECT_BYTES: Final = 33
-"""What CPython adds to the bytes of a key or a value."""
+"""Bytes that CPython adds to those of a key or a value."""
 _ENTRY_BYTES: Final = 105
-"""Of a dict, for each key: slots are between a third and two thirds full."""
+"""Bytes that a dict takes for each key: between a third and two thirds of its slots are in use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rebuild:
-    """One reading from the beginning to the end that the topic had when it began.
+    """One reading of a topic, from its beginning to the end that it had when the reading began.
 
     Attributes:
-        seconds: wall clock.
-        cpu_seconds: of this process.
-        records: that were committed.
+        seconds: time by the wall clock.
+        cpu_seconds: CPU time of this process.
+        records: how many committed records were read.
         size: bytes of their keys and values.
-        keys: that have a row at the end.
-        tombstones: records that only deleted.
-        state_bytes: of these keys and their rows.
+        keys: how many keys have a value at the end.
+        tombstones: how many records were tombstones.
+        state_bytes: bytes of these keys and their values.
         whole: False when an open Kafka transaction hid the end.
     """
 
@@ -44,25 +44,25 @@ class Rebuild:
 
     @property
     def records_per_s(self) -> float:
-        """Rate."""
+        """Records read per second."""
         return self.records / self.seconds if self.seconds else 0.0
 
     @property
     def bytes_per_s(self) -> float:
-        """Rate."""
+        """Bytes read per second."""
         return self.size / self.seconds if self.seconds else 0.0
 
     @property
     def memory_per_million(self) -> int:
-        """Bytes that a Python dict of a million such keys and rows takes, as estimated."""
+        """The estimated bytes of a Python dict with a million such keys and values."""
         return round(1e6 * (self.state_bytes / self.keys + 2 * _OBJECT_BYTES + _ENTRY_BYTES)) if self.keys else 0
 
 
 def rebuild(cluster: Cluster, places: Sequence[PartitionPlace], *, begin: Begin) -> Rebuild:
-    """Read a topic as a new reader would, all partitions side by side.
+    """Reads a topic as a new reader would, all partitions at the same time.
 
     Raises:
-        TopicRefused: we may not read it.
+        TopicRefused: we may not read the topic.
         TopicUnavailable: no broker answers.
     """
     ends = cluster.ends(places)

@@ -1,7 +1,7 @@
-"""Reads one partition twice: its batches, as they lie on the leader's disk, and then its records.
+"""Reads a partition twice: first its batches as they lie on the leader's disk, then its records.
 
-The client library unpacks records and hides batches; our own fetch shows batches and unpacks nothing. Each does what
-the other cannot.
+The client library unpacks records and hides batches. The fetch in ``wire`` shows batches and unpacks nothing. So it
+takes both.
 """
 
 from __future__ import annotations
@@ -23,14 +23,21 @@ from cdc.topics.layout import Layout, LayoutBuilder
 from cdc.topics.wire import BrokerWire
 
 Advance: TypeAlias = Callable[[int], None]
-"""Told how many offsets further a reading is."""
+"""Called with the number of offsets that a reading has advanced."""
 
 Begin: TypeAlias = Callable[[PartitionPlace, int], Advance]
-"""Called before a partition is read, with the offsets to go; returns who is told of each step."""
+"""Called before a partition is read, with the number of offsets to read. Returns what to call at each step."""
 
 
 class KeyRead(NamedTuple):
-    """A record without its value; ``is_empty``: that is so without being null; ``header``: ``cdc``, if it has one."""
+    """A record without its value.
+
+    Attributes:
+        partition, offset: where it is.
+        key: its key.
+        is_empty: the value is empty without being null.
+        header: the header ``cdc``, or None.
+    """
 
     partition: int
     offset: int
@@ -43,13 +50,13 @@ _AT_ONCE: Final = 5_000
 _POLL_S: Final = 0.5
 _STALL_S: Final = 60.0
 _WIDE: Final = {"fetch.message.max.bytes": 1_048_576, "queued.max.messages.kbytes": 16_384, "fetch.wait.max.ms": 5}
-"""One partition at a time is read, so more of it at once than followers of many partitions take."""
+"""Client settings for reading only one partition: it may fetch more at once than readers of many partitions do."""
 
 
 def read_layout(
     wire: BrokerWire, place: PartitionPlace, start: int, end: int, *, settings: TopicSettings, advance: Advance
 ) -> Layout:
-    """The batches from ``start`` to ``end``.
+    """Reads the batches from ``start`` to ``end``.
 
     Raises:
         TopicUnavailable: the leader went away.
@@ -67,8 +74,7 @@ def read_layout(
             builder.add((batch,))
             position = batch.last + 1
         if position == before:
-            # Nothing is left up to the end: the cleaner took away all that was there.
-            break
+            break  # the cleaner has removed everything from here to the end
         advance(min(position, end) - before)
     return builder.built()
 
@@ -76,7 +82,7 @@ def read_layout(
 def read_records(
     options: Mapping[str, Any], place: PartitionPlace, start: int, ends: Ends, *, advance: Advance
 ) -> Iterator[Any]:
-    """The client library's messages: committed ones, and behind the last stable offset those of open transactions.
+    """Yields the client library's messages: committed ones and, past the last stable offset, all others, too.
 
     Raises:
         TopicUnavailable: no broker answers, or nothing comes for a minute.
@@ -95,12 +101,12 @@ def read_records(
 def read_keys(
     cluster: Cluster, places: Sequence[PartitionPlace], *, newest: int | None, begin: Begin
 ) -> Iterator[KeyRead]:
-    """Of every record where it is, its key, and what is short of its value.
+    """Yields every record without its value.
 
     Args:
-        cluster: where the topic is.
-        places: its partitions.
-        newest: read at most so many of each partition's newest offsets; None for all.
+        cluster: the cluster that has the topic.
+        places: the topic's partitions.
+        newest: read at most this many of each partition's newest offsets; None reads all.
         begin: told of the progress.
 
     Raises:
@@ -118,13 +124,13 @@ def read_keys(
 def _until(
     consumer: Consumer, options: Mapping[str, Any], start: TopicPartition, end: int, advance: Advance
 ) -> Iterator[Any]:
-    # A client that does not know the leader yet asks for the first offset half a second later.
+    # Saves half a second: a client that does not know the leader yet waits that long before it fetches
     consumer.list_topics(start.topic, timeout=REQUEST_TIMEOUT_S)
     consumer.assign([start])
     position, heard = start.offset, time.monotonic()
     while position < end:
         before = position
-        # With a timeout, consume() waits until all are there; so wait for one, then take what is there.
+        # With a timeout, consume() waits until it has all messages. So wait for one, then take what is there.
         messages: list[Any] = consumer.consume(1, _POLL_S)
         messages += consumer.consume(_AT_ONCE, 0)
         for message in messages:
@@ -135,14 +141,14 @@ def _until(
                     yield message
             elif error.code() == KafkaError._PARTITION_EOF:
                 position = max(position, offset)
-            elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:  # of the group that we name and never use
+            elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:  # the client needs a group, but never uses it
                 raise translated(error, start.topic, options)
         if position > before:
             advance(min(position, end) - before)
             heard = time.monotonic()
         elif time.monotonic() - heard > _STALL_S:
             raise TopicUnavailable(
-                f"partition {start.partition} of topic {start.topic!r}: nothing came for {_STALL_S:.0f} s at offset "
+                f"partition {start.partition} of topic {start.topic!r} sent nothing for {_STALL_S:.0f} s at offset "
                 f"{position:,}",
                 remedy="is its leader up?",
             )

@@ -1,6 +1,6 @@
-"""Share groups that read a topic (KIP-932): their members get records in no order, and each only some of them.
+"""Finds share groups that read a topic (KIP-932). Each member gets only some of the records, in no particular order.
 
-The client library lists consumer groups only. Brokers before 4.1 know no share groups.
+The client library lists consumer groups only. Brokers before Kafka 4.1 have no share groups.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SHARE_GROUP_DESCRIBE: Final = 77
 
 
 def share_groups(broker: BrokerWire) -> dict[str, frozenset[str]]:
-    """Topics by share group, of the groups that this broker coordinates; none where we may not see them.
+    """Returns the topics of each share group that this broker coordinates, as far as we may see them.
 
     Raises:
         TopicUnavailable: the broker went away.

@@ -42,7 +42,7 @@ Code: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One reason why something superfluous is still there.
+    """One reason why superseded records are still there.
 
     Attributes:
         garbage_bytes: how much of the garbage stays for this reason.
@@ -98,15 +98,16 @@ class Cleanable:
 
     @property
     def ratio(self) -> float:
-        """As the cleaner computes it: the active segment counts nowhere."""
+        """The share of dirty bytes as the cleaner computes it: without the active segment."""
         whole = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / whole if whole else 0.0
 
 
 def cleanable(seen: PartitionSeen, settings: TopicSettings, now_ms: int) -> Cleanable:
-    """Dirty segments, from the first one that supersedes something.
+    """Returns the segments that the cleaner may work on, from the first one that supersedes something.
 
-    Segments before it, behind the last batch with the cleaner's marks, count as clean: nothing tells whether they are.
+    Earlier segments count as clean, even those after the last batch with the cleaner's marks: nothing tells whether
+    they are.
     """
     segments = seen.layout.segments
     first = next((number for number in range(len(segments)) if seen.garbage[number + 1].records), len(segments))
@@ -192,10 +193,10 @@ def _open_transaction(
     oldest = next(iter(seen.layout.open_transactions), None)
     who = "" if oldest is None else f" of producer id {oldest.producer_id} (epoch {oldest.epoch})"
     since = "" if oldest is None else f" for {duration(now_ms - oldest.since_ms)}"
-    behind, longest = seen.high_watermark - seen.last_stable, duration(cleaner.transaction_max_ms)
+    beyond, longest = seen.high_watermark - seen.last_stable, duration(cleaner.transaction_max_ms)
     text = (
         f"a Kafka transaction{who} is open{since}: the last stable offset stays at {seen.last_stable:,}, and the "
-        f"{counted(behind, 'offset')} from there on can be neither cleaned nor read by read_committed readers"
+        f"{counted(beyond, 'offset')} from there on can be neither cleaned nor read by read_committed readers"
     )
     if not hangs:
         return Verdict("open_transaction", text, f"nothing: brokers end it after {longest} at most", garbage.size)
@@ -250,7 +251,7 @@ def _too_young(segment: Segment, settings: TopicSettings, garbage: Garbage, now_
             "future_timestamp",
             f"a record in the segment from offset {segment.base:,} on is dated {moment(segment.largest_ms)}, "
             f"{duration(segment.largest_ms - now_ms)} ahead: min.compaction.lag.ms keeps the cleaner away from this "
-            f"segment and all behind it until {moment(free_ms)}",
+            f"segment and all later ones until {moment(free_ms)}",
             "correct the clock of the writer, and then set message.timestamp.after.max.ms so that brokers refuse such "
             "records; min.compaction.lag.ms=0 lets the cleaner pass now, if no reader needs that window",
             garbage.size,
@@ -302,7 +303,7 @@ def _closed(seen: PartitionSeen, settings: TopicSettings, reach: Cleanable, garb
 
 
 def _eligible_since(seen: PartitionSeen, settings: TopicSettings, reach: Cleanable, now_ms: int) -> int | None:
-    """Since when the cleaner may pass; None when it may not yet."""
+    """Returns the time from which the cleaner may pass, or None if it may not yet."""
     dirty = 0
     for segment in seen.layout.segments[reach.first : reach.until]:
         dirty += segment.size
@@ -323,8 +324,8 @@ def _surely_closed(seen: PartitionSeen, settings: TopicSettings, garbage: Garbag
         return True
     newest_ms = max(each.largest_ms for each in layout.segments)
     place = max((number for number, each in enumerate(layout.segments) if each.base <= first), default=0)
-    behind = sum(each.size for each in layout.segments[place + 1 :])
-    return newest_ms - layout.segments[place].largest_ms > settings.roll_ms or behind > settings.segment_bytes
+    later = sum(each.size for each in layout.segments[place + 1 :])
+    return newest_ms - layout.segments[place].largest_ms > settings.roll_ms or later > settings.segment_bytes
 
 
 def _tombstones_stuck(seen: PartitionSeen) -> Verdict:

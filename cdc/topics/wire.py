@@ -1,6 +1,7 @@
-"""The two questions that Kafka's client library does not ask: batches as they lie on disk, and sizes of partitions.
+"""Asks brokers for what Kafka's client library does not: batches as they lie on disk, and the sizes of partitions.
 
-Kafka's protocol in the versions that every broker since 2.1 speaks: Fetch 10, DescribeLogDirs 1, and SASL's handshake.
+It speaks Kafka's protocol in versions that every broker since 2.1 understands: Fetch 10, DescribeLogDirs 1, and the
+SASL handshake.
 """
 
 from __future__ import annotations
@@ -21,21 +22,23 @@ _DESCRIBE_LOG_DIRS: Final = 35
 _TIMEOUT_S: Final = 30.0
 _FETCH_BYTES: Final = 4 * 1024 * 1024
 _MAX_FRAME: Final = 256 * 1024 * 1024
-"""A single batch may be larger than what was asked for, but no broker takes one of this size."""
+"""The largest accepted answer. A batch may be larger than the limit of a fetch, but no broker accepts one of this size;
+a greater length means that the other end does not speak Kafka's protocol."""
 _NOT_AUTHORISED: Final = {29, 31}
+"""Kafka's error codes TOPIC_AUTHORIZATION_FAILED and CLUSTER_AUTHORIZATION_FAILED."""
 
 
 class BrokerWire:
     """A connection to one broker.
 
     Args:
-        host: of the broker, as it advertises itself.
-        port: of the broker.
-        options: librdkafka settings; those about TLS and SASL are followed.
+        host: the host that the broker advertises.
+        port: the port that the broker advertises.
+        options: librdkafka settings; only those for TLS and SASL are used.
 
     Raises:
         TopicUnavailable: the broker does not answer.
-        TopicRefused: it will not let us in, or the options ask for a way in that only the client library knows.
+        TopicRefused: the broker refuses us, or the options ask for a SASL mechanism that only the client library has.
     """
 
     def __init__(self, host: str, port: int, options: Mapping[str, Any]) -> None:
@@ -65,12 +68,12 @@ class BrokerWire:
         self._socket.close()
 
     def fetch(self, topic: str, partition: int, offset: int, *, limit: int = _FETCH_BYTES) -> memoryview:
-        """Batches from the one that holds this offset on, of Kafka transactions that are open or aborted, too.
+        """Fetches batches, beginning with the one that holds this offset. Open and aborted transactions are included.
 
         Args:
-            topic, partition: which this broker leads.
-            offset: if it is gone, the next one that is there.
-            limit: bytes; the first batch comes whole, however large it is.
+            topic, partition: a partition that this broker leads.
+            offset: if it is gone, the next offset that exists counts.
+            limit: bytes to fetch; the first batch comes whole, however large it is.
 
         Raises:
             TopicUnavailable: the broker went away, or does not lead the partition any more.
@@ -91,11 +94,11 @@ class BrokerWire:
         return answer.block()
 
     def log_sizes(self, topics: Mapping[str, Iterable[int]]) -> dict[tuple[str, int], int]:
-        """Bytes on this broker's disks by partition; a partition that it does not hold is left out.
+        """Returns bytes on this broker's disks by partition. Partitions that it does not hold are left out.
 
         Raises:
             TopicUnavailable: the broker went away.
-            TopicRefused: we may not ask (Describe on the cluster).
+            TopicRefused: we may not ask, because that needs Describe on the cluster.
         """
         body = struct.pack(">i", len(topics))
         for topic, partitions in topics.items():
@@ -119,12 +122,12 @@ class BrokerWire:
         return found
 
     def ask(self, api: int, version: int, body: bytes, *, flexible: bool = False) -> bytes:
-        """One request, and the bytes of its answer behind the header.
+        """Sends a request and returns the bytes that follow the header of its answer.
 
         Args:
-            api, version: as Kafka's protocol page numbers them.
+            api, version: their numbers on Kafka's protocol page.
             body: the request's fields.
-            flexible: this version has tagged fields; there are none in the headers.
+            flexible: this version has tagged fields; the headers have none of them.
         """
         self._sent += 1
         tags = b"\0" if flexible else b""
@@ -134,8 +137,8 @@ class BrokerWire:
             (size,) = struct.unpack(">i", self._receive(4))
             if not 4 <= size <= _MAX_FRAME:
                 raise TopicUnavailable(
-                    f"broker {self._where} answered with a frame of {size} bytes",
-                    remedy="does security.protocol fit the broker's listener?",
+                    f"broker {self._where} answered with a frame of {size} bytes, which is not Kafka's protocol",
+                    remedy="does security.protocol match the broker's listener?",
                 )
             answer = self._receive(size)
         except OSError as error:
@@ -143,7 +146,7 @@ class BrokerWire:
                 f"broker {self._where}: {error}",
                 remedy="is the broker up, and can this machine reach it under the name that it advertises?",
             ) from error
-        return answer[5:] if flexible else answer[4:]
+        return answer[5:] if flexible else answer[4:]  # the header: a correlation id, and a byte that says "no tags"
 
     def _receive(self, size: int) -> bytes:
         data = bytearray(size)
@@ -153,7 +156,7 @@ class BrokerWire:
             if count == 0:
                 raise TopicUnavailable(
                     f"broker {self._where} closed the connection",
-                    remedy="does security.protocol fit the broker's listener?",
+                    remedy="does security.protocol match the broker's listener?",
                 )
             filled += count
         return bytes(data)
@@ -162,7 +165,7 @@ class BrokerWire:
         if error in _NOT_AUTHORISED:
             if topic is None:
                 raise TopicRefused(
-                    "not authorised to ask for the sizes of logs", remedy="allow Describe on the cluster"
+                    "not authorised to read the sizes of partitions", remedy="allow Describe on the cluster"
                 )
             raise TopicRefused(
                 f"not authorised to read topic {topic!r}", remedy=Acl("topic", topic, ("Read",)).remedy(self._options)
@@ -173,14 +176,14 @@ class BrokerWire:
 
 
 class AnswerReader:
-    """Reads an answer field by field; bytes are not trusted."""
+    """Reads an answer field by field, and does not trust its lengths."""
 
     def __init__(self, data: bytes) -> None:
         self._data = memoryview(data)
         self._place = 0
 
     def take(self, shape: str) -> tuple[Any, ...]:
-        """Numbers in the shape of ``struct``."""
+        """Reads numbers; ``shape`` is a format of ``struct``."""
         try:
             found = struct.unpack_from(shape, self._data, self._place)
         except struct.error as error:
@@ -189,26 +192,26 @@ class AnswerReader:
         return found
 
     def text(self) -> str:
-        """A string; the empty one for null."""
+        """Reads a string; null becomes an empty one."""
         (size,) = self.take(">h")
         return bytes(self._part(max(size, 0))).decode()
 
     def compact_text(self) -> str:
-        """A string of a flexible version; the empty one for null."""
+        """Reads a string of a flexible version; null becomes an empty one."""
         return bytes(self._part(max(self.varint() - 1, 0))).decode()
 
     def compact_count(self) -> int:
-        """How many elements an array of a flexible version has."""
+        """Reads the number of elements of an array of a flexible version."""
         return max(self.varint() - 1, 0)
 
     def skip_tags(self) -> None:
-        """The tagged fields at the end of each structure of a flexible version."""
+        """Skips the tagged fields at the end of a structure of a flexible version."""
         for _ in range(self.varint()):
             self.varint()
             self.skip(self.varint())
 
     def varint(self) -> int:
-        """A number without sign, seven bits a byte."""
+        """Reads an unsigned number with seven bits in each byte."""
         value = shift = 0
         while True:
             byte: int = self.take(">B")[0]
@@ -218,12 +221,12 @@ class AnswerReader:
             shift += 7
 
     def block(self) -> memoryview:
-        """Bytes, empty for null."""
+        """Reads bytes; null becomes empty bytes."""
         (size,) = self.take(">i")
         return self._part(max(size, 0))
 
     def skip(self, size: int) -> None:
-        """Leave out fields that nobody needs."""
+        """Skips bytes of fields that nobody needs."""
         self._part(size)
 
     def _part(self, size: int) -> memoryview:
@@ -235,7 +238,7 @@ class AnswerReader:
 
 
 def compact_text(value: str) -> bytes:
-    """A short string as flexible versions write it."""
+    """Returns a string as flexible versions write it."""
     encoded = value.encode()
     size, head = len(encoded) + 1, bytearray()
     while size > 0x7F:
@@ -245,6 +248,6 @@ def compact_text(value: str) -> bytes:
 
 
 def text(value: str) -> bytes:
-    """A string as the protocol writes it."""
+    """Returns a string as the protocol writes it."""
     encoded = value.encode()
     return struct.pack(">h", len(encoded)) + encoded

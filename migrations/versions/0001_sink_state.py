@@ -1,4 +1,4 @@
-"""The sink's state: the cut, offsets, and mirrored tables."""
+"""Creates the tables of the sink's state: the cut, offsets, and mirrored tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the sink must know to say ``exact`` and be right: which topic its offsets are of, and up to when it read on."""
+"""Adds what the sink needs to call a table exact: the id of the topic of its offsets, and how recently it read them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    # What came before is not known: '' is no topic's id, so every table is rebuilt once
+    # The topics of the stored offsets are not known. No topic has the id '', so every table is rebuilt once
     op.execute("ALTER TABLE cdc.partition_offset ADD COLUMN topic_id text NOT NULL DEFAULT ''")
     op.execute("ALTER TABLE cdc.partition_offset ALTER COLUMN topic_id DROP DEFAULT")
     op.execute("""

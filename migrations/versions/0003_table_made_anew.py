@@ -1,4 +1,4 @@
-"""Which replica table the rows were written to: another one of the same name does not hold them."""
+"""Records the oid of the replica table that the rows were written to: a later table of that name does not hold them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    # NULL: not known; the next start takes notice
+    # NULL means not known; the next start of the sink fills it in
     op.execute("ALTER TABLE cdc.mirrored_table ADD COLUMN table_oid bigint")
     op.execute("COMMENT ON COLUMN cdc.mirrored_table.table_oid IS 'of the replica table that the rows were written to'")
 

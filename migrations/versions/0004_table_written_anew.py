@@ -1,4 +1,4 @@
-"""Which file the rows of a replica table were written to: TRUNCATE, or a crash of an unlogged table, leaves another."""
+"""Records the file that holds a replica table's rows. TRUNCATE gives the table another, so the sink notices it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    # NULL: not known; the next start takes notice
+    # NULL means not known; the next start of the sink fills it in
     op.execute("ALTER TABLE cdc.mirrored_table ADD COLUMN table_file bigint")
     op.execute("COMMENT ON COLUMN cdc.mirrored_table.table_file IS 'relfilenode of that table'")
 

@@ -1,4 +1,4 @@
-"""Whose lock keeps rows out of a replica table, which is left out of the cut until it is gone."""
+"""Records whose lock keeps rows out of a replica table. The cuts leave the table out until the lock is gone."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""One module per version, ``NNNN_subject``; each can run while the sink of the version before is still running."""
+"""The migrations, one module per version: ``NNNN_subject``. Each can run while a sink of the version before runs."""

@@ -1,1 +1,1 @@
-"""Health of compacted topics: what they hold beside the state, and whether the cleaner keeps up."""
+"""Checks the health of compacted topics: what they hold besides the state, and whether the cleaner keeps up."""

@@ -1,8 +1,8 @@
-"""Two byte-keys, one logical key: the form in which JSON keys that mean the same are the same text.
+"""Finds keys with different bytes that are one logical key: brings JSON keys into a form that is equal if they are.
 
-Blanks, escapes, order of members and the rendering of numbers do not count, nor does a number written as a string. Two
-strings are never taken for one number, ``"1.0"`` and ``"1"`` are two keys of a text column, unless the column is
-numeric.
+Blanks, escapes, the order of members and the spelling of numbers do not count, nor whether a number is written as a
+string. But two strings never count as the same number (``"1.0"`` and ``"1"`` are two keys of a text column) unless the
+column is numeric.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 
 
 def logical_form(key: bytes, numeric: Collection[str] = ()) -> str | None:
-    """The form, or None when the bytes are no JSON object.
+    """Returns the form, or None if the bytes are not a JSON object.
 
     Args:
         key: any bytes.
-        numeric: members whose strings are numbers, too.
+        numeric: the members of numeric columns, where a string counts as a number.
     """
     try:
         members = json.loads(key, parse_int=_number, parse_float=_number, parse_constant=_refuse)
@@ -33,7 +33,7 @@ def logical_form(key: bytes, numeric: Collection[str] = ()) -> str | None:
 
 
 def _number(text: str) -> str:
-    """Digits without trailing zeros and without an exponent that two writers could choose differently."""
+    """Writes a number without trailing zeros, and with an exponent only if it would be very long otherwise."""
     try:
         number = Decimal(text)
     except InvalidOperation:

@@ -1,4 +1,4 @@
-"""The health job: read topics, count, judge, write the report."""
+"""The health job: reads topics, counts, judges, and writes the report."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NUMERIC: Final = INTEGERS | FLOATS | {Kind.DECIMAL}
 
 
 def main(document: str) -> int:
-    """Run the job that ``document`` describes; returns 1 when a finding is an error."""
+    """Runs the job that ``document`` describes, and returns 1 if any finding is an error."""
     job = HealthJob.model_validate_json(document)
     with open_session(job.spark, "cdc health") as spark:
         report = check(spark, job)
@@ -44,7 +44,7 @@ def main(document: str) -> int:
 
 
 def check(spark: SparkSession, job: HealthJob) -> HealthReport:
-    """Look at every topic of the job.
+    """Checks every topic of the job.
 
     Raises:
         JobError: a topic cannot be read.
@@ -76,7 +76,7 @@ def _topic(
     began = time.monotonic()
     settings = _settings(brokers.settings(asked.topic))
     extent = brokers.extent(asked.topic)
-    # Read once; every count after the first comes from here.
+    # Read each topic once: without this, every count would read it from Kafka again.
     records = topic_records(spark, job.kafka, extent).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         moments = measure.moments(records, now_ms, settings.delete_retention_ms)
@@ -104,7 +104,7 @@ def _topic(
 
 
 def _definitions(brokers: Brokers, topic: str | None) -> Mapping[str, int]:
-    """Number of columns by fingerprint, in the order in which they were first written."""
+    """Returns each definition's number of columns by fingerprint, in the order in which they were first written."""
     if topic is None:
         return {}
     found: dict[str, int] = {}
@@ -114,7 +114,7 @@ def _definitions(brokers: Brokers, topic: str | None) -> Mapping[str, int]:
                 schema = parse_schema(value)
                 found.setdefault(schema.fingerprint, len(schema.columns))
     except DecodeError as error:
-        raise TopicUnreadable(f"topic {topic}: {error}", remedy="see who else writes into it") from error
+        raise TopicUnreadable(f"topic {topic}: {error}", remedy="find out who else writes into it") from error
     return found
 
 
@@ -149,5 +149,5 @@ def _write(path: str | None, text: str) -> None:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
         raise JobError(
-            f"cannot write {path}: {error.strerror}", remedy="name a file in a folder that is there"
+            f"cannot write {path}: {error.strerror}", remedy="name a file in an existing, writable folder"
         ) from error

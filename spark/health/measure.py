@@ -1,4 +1,4 @@
-"""Counts over a topic's records. All of it is aggregated by Spark: the driver gets what fits on a page."""
+"""Counts a topic's records. Spark does all the aggregation; the driver gets only what fits on a page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AGES: Final[Mapping[str, int]] = {
     "7 to 30 days": 30 * 24 * _HOUR_MS,
     "over 30 days": 1 << 62,
 }
-"""Label → upper end, exclusive."""
+"""The upper end (exclusive) of each class of age, by label."""
 RECORDS_PER_KEY: Final[Mapping[str, int]] = {
     "1": 2,
     "2 to 3": 4,
@@ -36,7 +36,7 @@ _is_latest: Final = "superseded_ms IS NULL AND key IS NOT NULL"
 
 
 def partitions(records: DataFrame, extent: Extent) -> tuple[PartitionHealth, ...]:
-    """One entry for each partition, empty ones too."""
+    """Returns one entry for each partition, including empty ones."""
     latest, superseded = fn.expr(_is_latest), fn.col("superseded_ms").isNotNull()
     rows = records.groupBy("partition").agg(
         fn.count("*").alias("records"),
@@ -56,7 +56,7 @@ def partitions(records: DataFrame, extent: Extent) -> tuple[PartitionHealth, ...
 
 
 class Moments(NamedTuple):
-    """Ages of tombstones, and since when something superseded has been waiting for the cleaner."""
+    """The ages of tombstones, and since when the oldest superseded record has been waiting for the cleaner."""
 
     oldest_tombstone_ms: int | None
     expired_tombstones: int
@@ -65,7 +65,7 @@ class Moments(NamedTuple):
 
 
 def moments(records: DataFrame, now_ms: int, retention_ms: int) -> Moments:
-    """What the cleaner can be told by; ``retention_ms`` is the topic's delete.retention.ms."""
+    """Measures how the cleaner keeps up; ``retention_ms`` is the topic's ``delete.retention.ms``."""
     is_tombstone = fn.expr(_is_latest) & fn.col("is_tombstone")
     age = fn.lit(now_ms) - fn.col("timestamp_ms")
     row = records.agg(
@@ -85,7 +85,7 @@ def moments(records: DataFrame, now_ms: int, retention_ms: int) -> Moments:
 
 
 def keys(records: DataFrame, top: int) -> tuple[tuple[DistributionBar, ...], tuple[HotKey, ...]]:
-    """How many records keys have, and which have the most."""
+    """Returns how many records keys have, and the keys with the most."""
     by_key = records.where("key IS NOT NULL").groupBy("partition", "key").agg(
         fn.count("*").alias("records"), fn.sum("bytes").alias("bytes")
     )  # fmt: skip
@@ -97,7 +97,7 @@ def keys(records: DataFrame, top: int) -> tuple[tuple[DistributionBar, ...], tup
 
 
 def oddities(records: DataFrame, numeric: Collection[str]) -> tuple[Oddities, tuple[AliasKeys, ...], tuple[str, ...]]:
-    """What a state topic should not hold: counts, and examples of alias keys and of keys in two partitions."""
+    """Counts what a state topic should not hold, and returns examples of alias keys and of keys in two partitions."""
     latest = fn.expr(_is_latest)
     counts = records.agg(
         fn.count_if(fn.col("header_kind") == WITHOUT).alias("without_header"),
@@ -121,7 +121,7 @@ def oddities(records: DataFrame, numeric: Collection[str]) -> tuple[Oddities, tu
         .agg(
             fn.count("*").alias("spellings"),
             fn.count_if("live").alias("live"),
-            # Two of them: a list of all spellings would not be bounded.
+            # Two spellings are enough: a list of all of them could be of any length.
             fn.array(fn.min("key"), fn.max("key")).alias("keys"),
         )
         .where("spellings > 1")
@@ -143,10 +143,10 @@ def oddities(records: DataFrame, numeric: Collection[str]) -> tuple[Oddities, tu
 
 
 def schemas(records: DataFrame, columns: Mapping[str, int]) -> tuple[SchemaUse, ...]:
-    """Definitions in use, in the order of the schemas topic, unknown ones first; bounded to a thousand.
+    """Returns at most 1,000 definitions that records refer to: unknown ones first, then in the schemas topic's order.
 
     Args:
-        columns: number of columns by fingerprint, in the order of the schemas topic.
+        columns: the number of columns by fingerprint, in the order of the schemas topic.
     """
     rows = (
         records.where("schema IS NOT NULL")

@@ -114,7 +114,7 @@ class Oddities(BaseModel):
         without_header: records without the header ``cdc``.
         unknown_version: records whose header is not of version 1 of the topic contract.
         without_key: records without a key, which the cleaner drops.
-        not_json_keys: keys that are no JSON object.
+        not_json_keys: keys that are not JSON objects.
         null_values: keys whose latest value is empty or the word ``null``: meant as a delete, and never cleaned away.
         alias_groups, live_alias_groups: logical keys with several byte-keys; of these, how many have several rows.
         split_keys: keys that lie in more than one partition.

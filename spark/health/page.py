@@ -1,4 +1,4 @@
-"""The report as one HTML file: no script, no address of anything else, light and dark, readable on a phone."""
+"""The report as one HTML file: no scripts, no external resources, light and dark mode, readable on a phone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TEMPLATES = files("cdc.spark.health") / "templates"
 
 
 def as_html(report: HealthReport) -> str:
-    """The whole page."""
+    """Returns the whole page."""
     return _fill(
         "page.html",
         title=escape(f"Topic health: {counted(len(report.topics), 'topic')}"),
@@ -106,11 +106,11 @@ def _odd_keys(topic: TopicHealth) -> str:
         for each in topic.aliases
     ]
     rows += [f"<li><code>{escape(key)}</code> in several partitions</li>" for key in topic.split_examples]
-    return f"<h3>Keys that are not one key</h3><ul>{''.join(rows)}</ul>" if rows else ""
+    return f"<h3>Keys in several spellings or partitions</h3><ul>{''.join(rows)}</ul>" if rows else ""
 
 
 def _bars(bars: Iterable[DistributionBar]) -> str:
-    """Bars as wide as their share of the largest, with the number in plain text beside them."""
+    """Draws bars relative to the largest one, with the numbers beside them."""
     shown = list(bars)
     most = max([each.count for each in shown], default=0) or 1
     return "".join(

@@ -1,4 +1,4 @@
-"""One narrow row for each record of a topic: all that the counting needs, and no value is carried along."""
+"""Reads one narrow row for each record of a topic: everything that the counting needs, but not the value."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ UNKNOWN: Final = "unknown"
 
 
 def topic_records(spark: SparkSession, kafka: KafkaSettings, extent: Extent) -> DataFrame:
-    """The committed records of ``extent``.
+    """Reads the committed records of ``extent``.
 
     Returns:
         ``key``, ``partition``, ``offset``, ``timestamp_ms``, ``bytes``, ``is_tombstone``, ``is_null_word`` (an empty
-        value or the word null), ``header_kind``, ``schema`` and ``superseded_ms``: when a later record of the same key
-        in the same partition was produced, null for the latest one and for records without a key.
+        value or the word null), ``header_kind``, ``schema`` and ``superseded_ms``: when the next record of the same key
+        in the same partition was produced; null for the latest one and for records without a key.
     """
     narrow = read_topic(spark, kafka, extent).select(
         "key",

@@ -1,4 +1,4 @@
-"""The report on a terminal: the verdict first, then each topic with its findings and what to do."""
+"""The report on a terminal: each topic with its findings and what to do, and the verdict at the end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WIDTH = 120
 
 
 def as_text(report: HealthReport) -> str:
-    """Lines of at most ``WIDTH`` characters where keys allow it, ending with a newline."""
+    """Returns lines of at most ``WIDTH`` characters, unless a key is longer, ending with a newline."""
     lines = [line for topic in report.topics for line in [*_topic(topic, report.measured_ms), ""]]
     errors = sum(each.severity == "error" for topic in report.topics for each in topic.findings)
     verdict = "healthy" if report.healthy else f"not healthy: {counted(errors, 'error')}"
@@ -28,7 +28,7 @@ def _topic(topic: TopicHealth, now_ms: int) -> Iterator[str]:
     )
     yield f"  produced {_range(topic)}; read in {topic.seconds:.1f} s"
     if topic.superseded_since_ms is not None:
-        yield f"  something has waited for the cleaner for {duration(now_ms - topic.superseded_since_ms)}"
+        yield f"  a superseded record has waited for the cleaner for {duration(now_ms - topic.superseded_since_ms)}"
     if topic.total("tombstones"):
         ages = ", ".join(f"{bar.count:,} {bar.label}" for bar in topic.tombstone_ages if bar.count)
         yield f"  tombstones by age: {ages}; {topic.expired_tombstones:,} older than delete.retention.ms"

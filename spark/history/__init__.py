@@ -1,1 +1,1 @@
-"""The audit trail of a table, out of its history topic."""
+"""Makes the audit trail of a table from its history topic."""

@@ -1,4 +1,4 @@
-"""The audit job: the trail as Parquet, ordered by key and position, and a summary in text."""
+"""The audit job: writes the trail as Parquet, ordered by key and position, and a summary as text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _HOURS: Final = 48
 
 
 def main(document: str) -> int:
-    """Run the job that ``document`` describes."""
+    """Runs the job that ``document`` describes, and returns its exit code."""
     job = AuditJob.model_validate_json(document)
     with open_session(job.spark, "cdc audit") as spark:
         sys.stdout.write(write_audit(spark, job))
@@ -35,15 +35,15 @@ def main(document: str) -> int:
 
 
 def write_audit(spark: SparkSession, job: AuditJob) -> str:
-    """Write trail and summary into the job's folder, which appears when all is there; returns the summary.
+    """Writes trail and summary into the job's folder, which appears only when both are there; returns the summary.
 
     Raises:
-        JobError: the table keeps no history, the folder exists, or a record cannot be read.
+        JobError: the table has no history topic, the folder exists, or a record cannot be read.
     """
     folder = Path(job.folder)
     unfinished = folder.with_name(f".unfinished-{folder.name}")
     if folder.exists():
-        raise JobError(f"{folder} exists", remedy="name a new folder")
+        raise JobError(f"{folder} already exists", remedy="name a new folder")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
     try:
@@ -55,7 +55,7 @@ def write_audit(spark: SparkSession, job: AuditJob) -> str:
     except PythonException as error:
         raise TopicUnreadable(
             f"topic {job.table.history_topic} holds a record that cannot be read",
-            remedy="see what wrote it (cdc health)",
+            remedy="find out what wrote it with cdc health",
         ) from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -66,7 +66,8 @@ def _changes(spark: SparkSession, job: AuditJob) -> DataFrame:
     topic = job.table.history_topic
     if topic is None:
         raise JobError(
-            f"{job.table.qualified_name} keeps no history", remedy="name it under topics.history in the configuration"
+            f"{job.table.qualified_name} keeps no history",
+            remedy="add it to topics.history in the configuration",
         )
     brokers = Brokers(job.kafka)
     try:
@@ -98,5 +99,5 @@ def _summary(changes: DataFrame, job: AuditJob) -> Iterator[str]:
 
 
 def _time(moment: datetime) -> str:
-    # The session's zone is UTC; collected timestamps come in the machine's zone.
+    # The session's time zone is UTC, but pyspark returns timestamps in the machine's time zone.
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,4 +1,4 @@
-"""History records → the audit trail: what each change did to one key, in order. Values are read in Python workers."""
+"""Turns history records into the audit trail: what each change did to a key. Values are read in Python workers."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ _SPARK_TYPES: Final = (
 
 
 def trail(records: DataFrame) -> DataFrame:
-    """One row per change.
+    """Returns one row per change.
 
     Args:
-        records: ``read_topic``'s columns, of a history topic.
+        records: the records of a history topic, from ``read_topic``.
 
     Returns:
-        ``key``, ``op`` (what happened to this key), ``lsn``, ``seq``, ``xid``, ``commit_time``, ``changed`` (columns of
-        an update whose value is another; null where the old row is not known whole), ``old``, ``new`` (JSON as the
-        stream told it), ``old_is_whole``, ``schema``, ``partition``, ``offset``.
+        ``key``, ``op`` (what happened to this key), ``lsn``, ``seq``, ``xid``, ``commit_time``, ``changed`` (the
+        columns that an update changed; null if the whole old row is not known), ``old``, ``new`` (JSON as the stream
+        had it), ``old_is_whole``, ``schema``, ``partition``, ``offset``.
     """
     told = records.select("key", "value", "partition", "offset").mapInArrow(_decode, _SPARK_TYPES)
     return told.select(
@@ -55,15 +55,15 @@ def trail(records: DataFrame) -> DataFrame:
 
 
 def change(value: bytes) -> dict[str, Any]:
-    """A history value's fields.
+    """Parses the fields of a history value.
 
     Raises:
-        DecodeError: not a history value of version 1.
+        DecodeError: the value is not a history value of version 1.
     """
     try:
         fields = split_object(value.decode())
         if fields["v"] != _VERSION:
-            raise DecodeError("another version")
+            raise DecodeError("unknown version")
         old, new = _row(fields["old"]), _row(fields["new"])
         op = unquote(fields["op"])
         whole = old is not None and (new is None or old.keys() == new.keys())

@@ -1,1 +1,1 @@
-"""State topics copied by many executors: into a lake of Parquet files."""
+"""Copies state topics into a lake of Parquet files, with many executors."""

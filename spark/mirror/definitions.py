@@ -1,4 +1,4 @@
-"""The definitions that records refer to, from the schemas topic: which columns a table has, and what form each has."""
+"""Reads the definitions that records refer to from the schemas topic: a table's columns and their forms."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from cdc.spark.values.columns import kind_of
 
 
 class Definitions:
-    """All definitions of some topics, in the order in which they were used last.
+    """All definitions of some topics, the most recently published last.
 
     Args:
-        brokers: where to read them.
+        brokers: the cluster to read them from.
         schemas_topic: the topic that holds them.
-        topics: whose definitions count.
+        topics: the topics whose definitions are needed.
 
     Raises:
-        TopicUnreadable: a topic without any definition, or the schemas topic holds something else.
+        TopicUnreadable: a topic has no definition, or the schemas topic holds a record that is not one.
     """
 
     def __init__(self, brokers: Brokers, schemas_topic: str, topics: Collection[str]) -> None:
@@ -35,11 +35,11 @@ class Definitions:
         if without:
             raise TopicUnreadable(
                 f"{schemas_topic} has no definition for {', '.join(without)}",
-                remedy="run the bridge until the table's first row is out: nothing was published there yet",
+                remedy="run the bridge until it publishes the table's first row, then start again",
             )
 
     def read(self) -> None:
-        """Read them again: the bridge writes a definition before the first record that refers to it."""
+        """Reads all definitions again. The bridge writes each one before the first record that refers to it."""
         try:
             for _, value in self._brokers.read_all(self._schemas_topic):
                 if value is not None:
@@ -50,15 +50,15 @@ class Definitions:
             raise TopicUnreadable(f"topic {self._schemas_topic}: {error.message}", remedy=error.remedy) from error
 
     def know(self, fingerprints: Collection[str | None]) -> bool:
-        """Whether all of these are among them."""
+        """Tells whether all these definitions are known."""
         return all(each in self._schemas for each in fingerprints)
 
     def newest(self, topic: str) -> TableSchema:
-        """The definition that was used last."""
+        """Returns the most recently published definition of a topic."""
         return [each for each in self._schemas.values() if each.topic == topic][-1]
 
     def columns(self, topic: str) -> dict[str, str]:
-        """Column → SQL type: every column that any definition has, as the newest with that column types it."""
+        """Returns every column that any definition has, with the SQL type in the newest definition that has it."""
         columns: dict[str, str] = {}
         for schema in reversed([each for each in self._schemas.values() if each.topic == topic]):
             for column in schema.columns:
@@ -66,7 +66,7 @@ class Definitions:
         return columns
 
     def types(self, topic: str) -> dict[str, tuple[str, ...]]:
-        """Column → every SQL type that any definition gives it."""
+        """Returns for each column all SQL types that definitions give it."""
         types: dict[str, dict[str, None]] = {name: {} for name in self.columns(topic)}
         for schema in self._schemas.values():
             if schema.topic == topic:
@@ -75,7 +75,7 @@ class Definitions:
         return {name: tuple(found) for name, found in types.items()}
 
     def form(self, topic: str) -> LakeRecordForm:
-        """How executors read the records of a topic."""
+        """Returns how executors read the records of a topic."""
         members: Mapping[str, Mapping[str, str]] = {
             fingerprint: {column.name: column.sql_type for column in schema.columns}
             for fingerprint, schema in self._schemas.items()

@@ -19,29 +19,29 @@ from cdc.spark.session import open_session
 
 
 def main(document: str) -> int:
-    """Run the job that ``document`` describes; SIGTERM and Ctrl-C end it between two batches.
+    """Runs the job that ``document`` describes. SIGTERM and Ctrl-C end it between two batches.
 
     Raises:
-        JobError: it could not go on, or was stopped before it had copied all that it was started for.
+        JobError: the job cannot go on, or was stopped before it had copied everything that it was asked to copy.
     """
     job = MirrorJob.model_validate_json(document)
     stop = threading.Event()
-    # Before the session, which takes seconds to open, and would be killed in the middle.
+    # Before the session is opened: that takes seconds, and SIGTERM would kill it half-way.
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     with open_session(job.spark, "cdc mirror") as spark:
-        # Behind the session, which takes SIGINT for itself.
+        # After the session is open, because pyspark installs its own handler of SIGINT.
         signal.signal(signal.SIGINT, lambda *_: stop.set())
         mirror(spark, job, stop)
     return 0
 
 
 def mirror(spark: SparkSession, job: MirrorJob, stop: threading.Event) -> None:
-    """Copy in this process.
+    """Copies topics in this process until it is told to stop, or until everything is copied.
 
     Raises:
-        JobError: it could not go on.
+        JobError: the copying cannot go on.
     """
-    # Names of PostgreSQL may differ in case alone.
+    # In PostgreSQL, names that differ only in case are two columns.
     spark.conf.set("spark.sql.caseSensitive", "true")
     with closing(Brokers(job.kafka)) as brokers, closing(ParquetMirror(spark, job)) as lake:
         stream = MirrorStream(spark, job, lake, brokers, stop)
@@ -51,6 +51,6 @@ def mirror(spark: SparkSession, job: MirrorJob, stop: threading.Event) -> None:
         except PySparkException as error:
             raise JobError(
                 f"the stream ended: {str(error).splitlines()[0]}",
-                remedy="start again: nothing of its last batch counts",
+                remedy="start again; each table continues where it stands",
             ) from error
         sys.stderr.write(f"mirrored {stream.throughput}\n")

@@ -1,8 +1,9 @@
-"""``current.json`` in a table's folder: which Parquet files are the table, and where they stand. Switched atomically.
+"""``current.json`` in a table's folder says which Parquet files make up the table, and at which offsets.
 
-A reader loads it, reads ``state`` (one row per key) and has the table as it was at ``state_offsets``; with ``changes``
-on top (later files win, ``cdc_deleted`` rows go) it has the table as it was at the position's offsets. Files that a
-manifest names stay until the compaction after the next one, so a reader may take its time.
+It is replaced atomically. A reader that loads it and reads ``state`` (one row per key) has the table as it was at
+``state_offsets``. If the reader applies ``changes`` on top (later files win, rows with ``cdc_deleted`` are removed), it
+has the table as it was at the position's offsets. The files that a manifest names stay until the second compaction from
+then on, so a reader may take its time.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ class LakeManifest:
     """The content of ``current.json``.
 
     Attributes:
-        columns: name → SQL type, the newest.
-        key: names of the key columns.
-        state: folder with the latest row of each key; empty before the first compaction.
+        columns: the newest SQL type of each column.
+        key: the names of the key columns.
+        state: the folder with the latest row of each key; empty before the first compaction.
         state_offsets: the first offset that ``state`` does not hold, by partition.
-        changes: folders of what came since, oldest first.
-        retired: folders of the manifest before the last compaction: still there for readers that have that one.
-        position: where all of it stands.
-        types: name → what the column is in all of these files, in Spark's words; empty where an older version wrote.
+        changes: the folders of later records, oldest first.
+        retired: the folders of the manifest before the last compaction, kept for readers that still use it.
+        position: the position of all these files together.
+        types: Spark's type of each column in all these files; empty if an older version wrote the manifest.
     """
 
     topic: str
@@ -48,20 +49,20 @@ class LakeManifest:
     types: dict[str, str] = field(default_factory=dict)
 
     def folders(self) -> set[str]:
-        """All that are in use."""
+        """Returns all folders that are in use."""
         return {*self.changes, *self.retired} | ({self.state} if self.state else set())
 
     def compacted(self, state: str) -> LakeManifest:
-        """With ``state`` in place of everything so far."""
+        """Returns the manifest after a compaction, with ``state`` in place of all files so far."""
         former = tuple(each for each in (self.state, *self.changes) if each)
         return replace(self, state=state, state_offsets=self.position.offsets, changes=(), retired=former)
 
 
 def read(folder: Path, topic: str) -> LakeManifest:
-    """The manifest; an empty one where there is none.
+    """Reads the manifest of a folder; returns an empty one if there is none.
 
     Raises:
-        JobError: another program's, or a newer version's.
+        JobError: the file belongs to another program or to another version.
     """
     path = folder / NAME
     if not path.exists():
@@ -82,11 +83,13 @@ def read(folder: Path, topic: str) -> LakeManifest:
             position=LakePosition.from_fields(fields["position"]),
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise JobError(f"{path} is not of version {_VERSION}: {error}", remedy="name another folder") from error
+        raise JobError(
+            f"{path} is not a manifest of version {_VERSION}: {error}", remedy="name another folder"
+        ) from error
 
 
 def write(folder: Path, manifest: LakeManifest) -> None:
-    """Switch readers over: written beside, forced to disk, renamed."""
+    """Replaces the manifest atomically: writes a new file, syncs it to disk, and renames it."""
     text = json.dumps(_fields(folder, manifest), indent=2, ensure_ascii=False) + "\n"
     beside = folder / f".{NAME}"
     with beside.open("w", encoding="utf-8") as file:
@@ -94,6 +97,7 @@ def write(folder: Path, manifest: LakeManifest) -> None:
         file.flush()
         os.fsync(file.fileno())
     beside.replace(folder / NAME)
+    # The rename itself reaches the disk only when the folder is synced, too.
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -102,7 +106,7 @@ def write(folder: Path, manifest: LakeManifest) -> None:
 
 
 def sweep(folder: Path, manifest: LakeManifest) -> None:
-    """Remove folders that the manifest does not name: of batches that were given up, and long retired ones."""
+    """Removes folders that the manifest does not name: those of abandoned batches, and those retired long ago."""
     kept = manifest.folders()
     for each in folder.iterdir():
         if each.is_dir() and each.name not in kept:

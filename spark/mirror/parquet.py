@@ -1,9 +1,9 @@
-"""A lake of Parquet files: each micro-batch adds its latest records, and every few batches they become one row per key.
+"""A lake of Parquet files. Each micro-batch adds its latest records; every few batches they become one row per key.
 
-Types: boolean, integers and floats are Parquet's; everything else is PostgreSQL's text, because nothing else holds
-every value (``NaN`` and 1000 digits of a numeric, ``infinity`` of a date). Where a column's type changed, older records
-have values of the older one, and keep them until the bridge publishes their rows again: so the column is what holds the
-values of all its types, text if need be, and when that changes all files are written anew.
+Boolean, integer and float columns have Parquet's types. Everything else is PostgreSQL's text, because no other type
+holds every value (``NaN`` and 1000 digits of a numeric, ``infinity`` of a date). After a column's type has changed,
+older records keep values of the older type until the bridge publishes their rows again. So the column gets a type that
+holds the values of all its types, text if need be. When that type changes, all files are rewritten.
 """
 
 from __future__ import annotations
@@ -48,22 +48,22 @@ _WIDER: Final[Mapping[str, tuple[str, ...]]] = {
     "boolean": ("string",),
     "string": (),
 }
-"""Types that hold what the texts of this one say; the narrowest first."""
+"""The types that can hold the values of each type's texts, narrowest first."""
 
 _EXACT: Final = frozenset({"smallint", "int", "bigint"})
-"""Types whose values in a file tell what the record's text was: not ``float``, where ``0.1`` is another number than as
-``double``, nor ``boolean``, which PostgreSQL prints in two ways."""
+"""The types whose values in a file tell the record's text. ``float`` does not: its ``0.1`` is another number than the
+``0.1`` of ``double``. Nor does ``boolean``, which PostgreSQL prints in two ways."""
 
 
 class ParquetMirror:
-    """The folder of the copies. It takes micro-batches exactly once each, from one writer at a time.
+    """The folder with the copies. It applies each micro-batch exactly once, and allows one writer at a time.
 
     Args:
-        spark: writes and compacts.
-        job: where, and which tables.
+        spark: the session that writes and compacts.
+        job: names the folder and the tables.
 
     Raises:
-        JobError: the folder cannot be written, or another process writes there.
+        JobError: the folder is not writable, or another process writes into it.
     """
 
     def __init__(self, spark: SparkSession, job: MirrorJob) -> None:
@@ -79,26 +79,27 @@ class ParquetMirror:
         except BlockingIOError as error:
             raise JobError(f"another process mirrors into {self._root}", remedy="stop it first") from error
         except OSError as error:
-            raise JobError(f"{self._root}: {error.strerror}", remedy="name a folder that can be written") from error
+            raise JobError(f"cannot write to {self._root}: {error.strerror}", remedy="name another folder") from error
         self._manifests = {table.topic: manifests.read(self._root / table.topic, table.topic) for table in job.tables}
         for topic, manifest in self._manifests.items():
             manifests.sweep(self._root / topic, manifest)
 
     def close(self) -> None:
-        """Let the next one write."""
+        """Releases the folder for the next writer."""
         self._lock.close()
 
     def establish(self, definitions: Definitions) -> None:
-        """Learn the columns, at first and when a definition is new. A column that changes its type has files rewritten.
+        """Learns the columns, at the start and after each new definition; rewrites the files if a type changes.
 
         Raises:
-            JobError: the source has a column of a name that we need, or values cannot be had from the files.
+            JobError: a column has a name that the mirror needs, or the files do not tell a column's original texts.
         """
         for topic, manifest in self._manifests.items():
             self._forms[topic] = definitions.form(topic)
             if taken := set(_META) & set(self._forms[topic].columns):
                 raise JobError(
-                    f"the source of {topic} has a column {taken.pop()}", remedy="this table cannot be mirrored this way"
+                    f"the table of {topic} has a column {taken.pop()}, a name that the mirror needs for itself",
+                    remedy="rename the column, or leave the table out: it cannot be mirrored as it is",
                 )
             types = {name: _common_type(sql_types) for name, sql_types in definitions.types(topic).items()}
             is_other = self._refuse_lost_texts(topic, types)
@@ -109,28 +110,28 @@ class ParquetMirror:
                 self._compact(topic)
 
     def positions(self) -> Mapping[str, LakePosition]:
-        """Where each table stands, by topic."""
+        """Returns the position of each table, by topic."""
         return {topic: manifest.position for topic, manifest in self._manifests.items()}
 
     def forget(self) -> None:
-        """Begin with empty tables, at no position."""
+        """Starts over with empty tables, at no position."""
         for topic in self._manifests:
             self._switch(LakeManifest(topic))
 
     def apply(self, topic: str, latest: DataFrame, batch: MicroBatch, ends: Offsets) -> bool:
-        """Take one topic's part of a batch: rows and position together.
+        """Applies one topic's part of a batch: rows and position together.
 
         Args:
-            topic: whose records they are.
-            latest: ``key``, ``value``, ``partition``, ``offset``, ``header``; the last record of each key.
-            batch: whose turn it may be.
-            ends: by partition the offset after the last record of the batch.
+            topic: the topic.
+            latest: the last record of each key: ``key``, ``value``, ``partition``, ``offset``, ``header``.
+            batch: the batch that Spark offers.
+            ends: the offset after the batch's last record, by partition.
 
         Returns:
-            Whether it was applied; False when it had been before.
+            True if the batch was applied now; False if it had been applied before.
 
         Raises:
-            NotItsTurn: nothing was changed.
+            NotItsTurn: the batch does not follow the last one; nothing was changed.
         """
         manifest = self._manifests[topic]
         if not admits(manifest.position, batch, ends):
@@ -138,7 +139,7 @@ class ParquetMirror:
         changes = manifest.changes
         if ends:
             name = f"changes-{batch.number}-{uuid.uuid4().hex}"
-            # Before the manifest that names them: a crash between the two leaves files that nobody reads.
+            # Write the files before the manifest that names them: a crash in between leaves files that nobody reads.
             self._rows(topic, latest).write.parquet(str(self._root / topic / name))
             changes = (*changes, name)
         self._switch(replace(manifest, changes=changes, position=manifest.position.after(batch, ends)))
@@ -147,28 +148,28 @@ class ParquetMirror:
         return True
 
     def note_current(self, topic: str, position: LakePosition, ends: Offsets, at_ms: int) -> None:
-        """Keep in the manifest that the table had everything, unless it stands at another position by now."""
+        """Notes in the manifest that the table was complete up to ``ends``, unless its position has changed since."""
         manifest = self._manifests[topic]
         if manifest.position == position:
             self._switch(replace(manifest, position=position.current(ends, at_ms)))
 
     def finish(self) -> None:
-        """Leave one row per key, and nothing for a reader to merge."""
+        """Compacts all tables to one row per key, so that a reader has nothing to merge."""
         for topic, manifest in self._manifests.items():
             if manifest.changes or not manifest.state:
                 self._compact(topic)
 
     def _refuse_lost_texts(self, topic: str, types: Mapping[str, str]) -> bool:
-        """Whether any column becomes of another type; refused where the files do not tell the records' texts."""
+        """Tells whether any column gets another type; raises an error if the files do not tell its original texts."""
         manifest = self._manifests[topic]
         former = manifest.types or {name: _common_type((each,)) for name, each in manifest.columns.items()}
         changed = {name: kind for name, kind in types.items() if former.get(name, kind) != kind}
         for name, kind in changed.items():
             if (manifest.state or manifest.changes) and former[name] not in _EXACT:
                 raise JobError(
-                    f"column {name!r} of {topic} had another type before: it is {kind} in the copy now, "
-                    f"and the copy has it as {former[name]}, which does not tell how the records spell it",
-                    remedy="build the copy anew: the same command with --rebuild",
+                    f"column {name!r} of {topic} changed its type: it has to be {kind} in the copy now, "
+                    f"but the copy has it as {former[name]}, which does not tell how the records spell it",
+                    remedy="rebuild the copy with the same command and --rebuild",
                 )
         return bool(changed)
 
@@ -217,7 +218,7 @@ class ParquetMirror:
         manifests.sweep(folder, self._manifests[topic])
 
     def _read(self, topic: str, name: str) -> DataFrame:
-        """One folder with the columns of today: what it lacks is NULL, what has another type now is cast."""
+        """Reads one folder with today's columns: a column that it lacks is NULL, one of another type is cast."""
         found = self._spark.read.parquet(str(self._root / topic / name))
         columns: list[Column] = [fn.col(each) for each in _META]
         for column, kind in self._manifests[topic].types.items():
@@ -231,7 +232,7 @@ class ParquetMirror:
 
 
 def _common_type(sql_types: Sequence[str]) -> str:
-    """What holds every value of all these types as it is."""
+    """Returns the narrowest Spark type that holds every value of all these SQL types unchanged."""
     kinds = {_spark_type(each) for each in sql_types}
     return next(wide for wide in _WIDER if all(each == wide or wide in _WIDER[each] for each in kinds))
 

@@ -1,18 +1,18 @@
-"""Where a table stands, kept with its rows, and whose turn a micro-batch is.
+"""The position of a table in its topic, kept with its rows, and the rule that decides which micro-batch may follow.
 
-Theory of operation. Spark runs a micro-batch again when it does not know that it was done, and its checkpoint may be
-lost, or be newer than a lake that came back from a backup. So the lake keeps, in the manifest that names the files of
-the rows: the *generation* (one checkpoint's life), the number of the last batch of that generation, and the next offset
-of each partition. A batch is taken only if it is the next one of the same generation, or the first one of a generation
-that began at exactly these offsets; a batch whose number and records were taken already changes nothing; any other one
-is refused. So whatever is lost or comes twice, rows and offsets stay together.
+Theory of operation. Spark repeats a micro-batch if it does not know that the batch was done. Its checkpoint may be
+lost, or may be newer than a lake that was restored from a backup. So the lake keeps, in the manifest that names the
+files: the *generation* (the life of one checkpoint), the number of that generation's last batch, and the next offset of
+each partition. A batch is applied only if it is the next one of the same generation, or the first one of a generation
+that began at exactly these offsets. A batch whose number and records were applied already changes nothing. Any other
+batch is refused. So rows and offsets always match, whatever is lost or repeated.
 
-Tombstones go some time after they were written. So the lake also keeps when it last had all that the topic held, and
-where the topic ended then: who comes back later has missed nothing if the topic still ends there, or if tombstones are
-kept for longer than that.
+Kafka removes tombstones some time after they were written. So the lake also keeps when it last held everything that was
+in the topic, and where the topic ended then. A mirror that comes back later has missed nothing if the topic still ends
+there, or if it was away for less time than tombstones are kept.
 
-A topic that is deleted and made anew counts from 0 again. So the lake also keeps whose offsets they are, by Kafka's
-own id.
+A topic that is deleted and recreated counts from 0 again. So the lake also keeps the Kafka id of the topic that its
+offsets belong to.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from typing import Any
 from cdc.spark.offsets import Extent
 
 Offsets = Mapping[int, int]
-"""Partition → the first offset that is not applied yet."""
+"""The first offset that is not applied yet, by partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class LakePosition:
-    """What a lake remembers of a table.
+    """The position that a lake keeps for a table.
 
     Attributes:
-        generation: of the last batch.
-        batch: its number.
-        offsets: behind what was applied.
-        current_ms: when the lake last had everything; it had nothing, and needed nothing, when the copying began.
+        generation: the generation of the last batch.
+        batch: the number of the last batch.
+        offsets: the first offset of each partition that is not applied yet.
+        current_ms: when the lake last held everything. The start of the copying counts, too: it needed nothing then.
         current_ends: where the topic's partitions ended then.
-        topic_id: of the topic that the offsets are of; empty where an older version wrote them.
+        topic_id: Kafka's id of the topic that the offsets belong to; empty if an older version wrote them.
     """
 
     generation: str = ""
@@ -48,37 +48,37 @@ class LakePosition:
     topic_id: str = ""
 
     def after(self, batch: MicroBatch, ends: Offsets) -> LakePosition:
-        """Behind a batch that read up to ``ends`` (exclusive)."""
+        """Returns the position after a batch that read up to ``ends`` (exclusive)."""
         since_ms = self.current_ms or batch.began_ms
         offsets = {**self.offsets, **ends}
         return LakePosition(batch.generation, batch.number, offsets, since_ms, self.current_ends, batch.topic_id)
 
     def current(self, ends: Offsets, at_ms: int) -> LakePosition:
-        """With everything that the topic held when it ended there."""
+        """Returns the position with a note that the lake held everything up to ``ends`` at that time."""
         return replace(self, current_ms=at_ms, current_ends=dict(ends))
 
     def may_have_missed(self, ends: Offsets, now_ms: int, retention_ms: int) -> bool:
-        """Whether a tombstone may have come and gone since the lake had everything."""
+        """Tells whether a tombstone may have come and gone since the lake last held everything."""
         is_begun = bool(self.offsets)
         return is_begun and dict(ends) != dict(self.current_ends) and now_ms - self.current_ms > retention_ms
 
     def why_lost(self, extent: Extent) -> str | None:
-        """Why reading on at the offsets would leave something out or keep ghosts; None when it is right."""
+        """Returns why reading on at these offsets would miss records or keep ghosts; None if it would not."""
         if not self.offsets:
             return None
         if not self.topic_id:
-            return "may have been made anew since it was read, because the copy does not say which topic that was"
+            return "may have been recreated since it was read (the copy does not say which topic it was made from)"
         if self.topic_id != extent.topic_id:
-            return "was deleted and made anew since it was read"
+            return "was deleted and recreated since it was read"
         for partition, offset in sorted(self.offsets.items()):
             if partition >= len(extent.ends) or offset > extent.ends[partition]:
-                return f"lost records: partition {partition} does not reach to offset {offset} any more"
+                return f"lost records (partition {partition} no longer reaches offset {offset})"
             if offset < extent.starts[partition]:
-                return f"lost records: partition {partition} begins at offset {extent.starts[partition]} now"
+                return f"lost records (partition {partition} now begins at offset {extent.starts[partition]})"
         return None
 
     def as_fields(self) -> dict[str, Any]:
-        """For JSON, whose member names are strings."""
+        """Returns the fields for JSON, where the names of members must be strings."""
         return {
             "generation": self.generation,
             "batch": self.batch,
@@ -90,7 +90,7 @@ class LakePosition:
 
     @staticmethod
     def from_fields(fields: Mapping[str, Any]) -> LakePosition:
-        """The way back. What does not say when it had everything, may have missed something."""
+        """Reads what ``as_fields`` wrote. Without ``current_ms`` it is 0, so the lake may have missed something."""
         offsets, ends = (
             {int(partition): offset for partition, offset in fields.get(name, {}).items()}
             for name in ("offsets", "current_ends")
@@ -107,12 +107,14 @@ class LakePosition:
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """A micro-batch of one topic.
+    """One topic's part of a micro-batch.
 
     Attributes:
-        began: the lake's offsets where its run began.
-        began_ms: when.
-        topic_id: whose records they are.
+        generation: the checkpoint that counts the batch.
+        number: its number in that generation.
+        began: the lake's offsets when the run began.
+        began_ms: when the run began.
+        topic_id: Kafka's id of the topic.
     """
 
     generation: str
@@ -123,22 +125,25 @@ class MicroBatch:
 
 
 class NotItsTurn(Exception):
-    """The lake is not where Spark's notes have it: they are lost, another's, or the lake came from a backup."""
+    """Raised when a batch does not follow from the lake's position.
+
+    Spark's checkpoint was lost or belongs to another copy, or the lake was restored from a backup.
+    """
 
 
 def admits(position: LakePosition, batch: MicroBatch, ends: Offsets) -> bool:
-    """Whether the batch is to be applied; False when it was already.
+    """Tells whether to apply the batch; False if it has been applied already.
 
     Args:
-        position: of the lake.
-        batch: that Spark offers.
-        ends: by partition the offset behind its last record.
+        position: the lake's position.
+        batch: the batch that Spark offers.
+        ends: the offset after the batch's last record, by partition.
 
     Raises:
-        NotItsTurn: applying it would leave something out.
+        NotItsTurn: applying the batch would leave something out.
     """
     if position.generation == batch.generation:
-        # Notes of which a part was lost count from 0 again: then the number was taken, the records were not.
+        # A checkpoint that lost a part counts from 0 again: its numbers are used up, but its records are new.
         is_applied = all(end <= position.offsets.get(partition, 0) for partition, end in ends.items())
         if batch.number <= position.batch and is_applied:
             return False

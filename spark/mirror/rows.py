@@ -1,4 +1,4 @@
-"""Record → texts of its row, on an executor. Values stay as PostgreSQL printed them: no number is rendered anew."""
+"""Turns records into the texts of their rows, on an executor. Values stay exactly as PostgreSQL printed them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from cdc.spark.values.columns import Kind, row_texts
 
 
 class RecordRefused(Exception):
-    """A record that has no row: names topic, partition, offset and key."""
+    """Raised for a record that does not hold a row; names topic, partition, offset and key."""
 
 
 @dataclass(frozen=True, slots=True)
 class LakeRecordForm:
-    """How records of one topic are read.
+    """How to read the records of one topic.
 
     Attributes:
-        columns: of the lake, in order.
-        definitions: by fingerprint the columns of the records that refer to it, in order, with their kinds.
+        columns: the lake's columns, in order.
+        definitions: the columns and kinds in each definition, in order, by fingerprint.
     """
 
     topic: str
@@ -29,13 +29,13 @@ class LakeRecordForm:
     definitions: Mapping[str, Mapping[str, Kind]]
 
     def rows(self, batch: Any) -> Iterator[tuple[str, int, int, list[str | None] | None]]:
-        """Key, partition, offset and texts (None for a tombstone) of each record.
+        """Yields key, partition, offset and texts (None for a tombstone) of each record.
 
         Args:
-            batch: pyarrow RecordBatch with ``key``, ``value``, ``partition``, ``offset``, ``header``.
+            batch: a pyarrow RecordBatch with ``key``, ``value``, ``partition``, ``offset``, ``header``.
 
         Raises:
-            RecordRefused: a value is not of the topic contract.
+            RecordRefused: a record is not of the topic contract.
         """
         fields = (batch.column(name).to_pylist() for name in ("key", "value", "partition", "offset", "header"))
         for key, value, partition, offset, header in zip(*fields, strict=True):
@@ -57,5 +57,5 @@ class LakeRecordForm:
         names = list(kinds)
         texts = row_texts(value, kinds, [names[place] for place in parsed.json_null])
         if any(text is not None and "\0" in text for text in texts.values()):
-            raise DecodeError("a NUL character, which no PostgreSQL text can hold")
+            raise DecodeError("the value has a NUL character, which PostgreSQL text cannot hold")
         return [texts.get(name) for name in self.columns]

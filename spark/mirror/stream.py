@@ -1,4 +1,4 @@
-"""The streaming query: topics in bounded micro-batches, each handed to the lake table by table."""
+"""The streaming query: reads topics in bounded micro-batches and hands each one to the lake, table by table."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from cdc.spark.topic import GROUP_PREFIX, header_field
 
 _LOOK_S: Final = 1
 _NOTE_EVERY_S: Final = 60
-"""A note costs a file per table; tombstones are kept for hours at least."""
+"""How often to note that the copies are current. A note writes a file per table; tombstones are kept for hours."""
 _REFUSED: Final = re.compile(r"RecordRefused: (.+)")
 
 
@@ -46,9 +46,9 @@ class MirrorStream:
     Args:
         spark: the session.
         job: what to copy, and how.
-        lake: takes the batches.
-        brokers: tells offsets and definitions.
-        stop: set by a signal: end after the batch under way.
+        lake: applies the batches.
+        brokers: the cluster, for offsets and definitions.
+        stop: set by a signal; the run then ends after the current batch.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class MirrorStream:
         self._brokers = brokers
         self._topics = sorted(table.topic for table in job.tables)
         self._definitions = Definitions(brokers, schemas_topic(job.stream.name), self._topics)
-        # Held while a batch is applied, and by who stops the query: a batch that is torn in the middle makes Spark
+        # Held while a batch is applied and while the query is stopped. If a batch were torn in the middle, Spark would
         # search the traceback with a pattern that overflows the stack, and print a thousand lines.
         self._turn = threading.Lock()
         self._is_stopping = False
@@ -74,15 +74,15 @@ class MirrorStream:
 
     @property
     def throughput(self) -> str:
-        """How many records were copied how fast, for people; the time between batches does not count."""
+        """How many records were copied and how fast, in words. The time between batches does not count."""
         rate = f", {self._copied / self._busy_s:,.0f} records/s" if self._copied else ""
         return f"{self._copied:,} records in {self._busy_s:.1f} s of work{rate}"
 
     def run(self) -> None:
-        """Until everything is copied (``once``) or ``stop`` is set.
+        """Copies until everything is copied (with ``once``) or until ``stop`` is set.
 
         Raises:
-            JobError: a record, a server or a table stands in the way; or ``once`` was stopped before its end.
+            JobError: a record, a server or a table is in the way, or a run with ``once`` was stopped too early.
         """
         if self._stop.is_set():
             self._end_early()
@@ -93,12 +93,13 @@ class MirrorStream:
         try:
             self._run_query(may_resume=True)
         except NotItsTurn:
-            # Spark's notes are ahead of the files, which came from a backup, say: the files' offsets count.
+            # Spark's checkpoint does not fit the files, which may come from a backup. The files' offsets count, so
+            # start again from them with a new checkpoint.
             try:
                 self._run_query(may_resume=False)
             except NotItsTurn as error:
                 raise JobError(
-                    f"another process writes into the same folder ({error})", remedy="stop one of the two"
+                    f"another process writes into the same folder: {error}", remedy="stop one of the two"
                 ) from error
         if self._job.once:
             self._lake.finish()
@@ -124,32 +125,33 @@ class MirrorStream:
                         query.stop()
                         self._end_early()
                         return
-                    if seen.are_behind(query.lastProgress):
+                    if seen.are_reached_by(query.lastProgress):
                         seen = self._note_current(seen, every_s=_NOTE_EVERY_S)
                 if self._job.once:
                     self._note_current(seen)
             except PySparkException as error:
                 if not self._failures:
-                    source.refuse_others()  # what Spark says of offsets that are gone helps nobody
+                    source.refuse_others()  # our error about lost offsets is clearer than Spark's
                 raise (self._failures or [error])[0] from error
             finally:
                 query.stop()
 
     def _end_early(self) -> None:
-        """Stopped: for who follows topics that is the end, but not for who waits for copies that are whole."""
+        """Ends a run that was stopped. That is an error only with ``once``, where the caller waits for whole copies."""
         if self._job.once:
             raise JobError(
-                "stopped before everything was copied", remedy="start again: it goes on behind the last whole batch"
+                "stopped before everything was copied", remedy="start again; it continues after the last whole batch"
             )
 
     def _choose_generation(self, root: Path, positions: Mapping[str, LakePosition], *, may_resume: bool) -> Path:
-        """Go on with Spark's notes where every table was written under them; else begin new ones."""
+        """Returns Spark's checkpoint if every table was written under it, or else the folder for a new one."""
         prefix = blake2b("\n".join(self._topics).encode(), digest_size=6).hexdigest()
         generations = {positions.get(topic, LakePosition()).generation for topic in self._topics}
         known = generations.pop() if len(generations) == 1 else ""
         if may_resume and known.startswith(f"{prefix}-") and (root / known).is_dir():
             self._generation = known
             return root / known
+        # The prefix stands for this set of topics. Its older checkpoints fit no table any longer.
         for former in root.glob(f"{prefix}-*"):
             shutil.rmtree(former)
         self._generation = f"{prefix}-{uuid.uuid4().hex}"
@@ -178,7 +180,7 @@ class MirrorStream:
         return writer.trigger(processingTime=f"{job.interval_s} seconds").start()
 
     def _apply(self, records: DataFrame, number: int) -> None:
-        """One micro-batch; whatever fails ends the query, and nothing of it counts."""
+        """Applies one micro-batch. Any failure ends the query; Spark offers the batch again at the next start."""
         with self._turn:
             if self._is_stopping:
                 raise NotItsTurn(f"batch {number} comes after the stop")
@@ -189,7 +191,7 @@ class MirrorStream:
         started = time.monotonic()
         try:
             ends, count = self._survey(records)
-            # Behind the reading: when a topic is still the one that it was, so are the records.
+            # After the records were read: if the topics are still the same now, the records are theirs.
             self._source.refuse_others()
             for topic in self._topics:
                 latest = (
@@ -197,7 +199,8 @@ class MirrorStream:
                     .groupBy("key", "partition")
                     .agg(fn.max_by(fn.struct("value", "offset", "header"), "offset").alias("last"))
                     .select("key", "last.value", "partition", "last.offset", "last.header")
-                    # What another program wrote elsewhere, and the tombstone that mends it, are no record of the row.
+                    # A key in the wrong partition was put there by another program; neither it nor the tombstone
+                    # that repairs it is the row's record.
                     .where(~is_stray(fn.col("key"), fn.col("partition"), self._source.partitions(topic)))
                 )
                 batch = MicroBatch(
@@ -221,9 +224,9 @@ class MirrorStream:
             records.unpersist()
 
     def _survey(self, records: DataFrame) -> tuple[dict[str, dict[int, int]], int]:
-        """By topic and partition the offset behind the last record, and how many there are.
+        """Returns the offset after the last record, by topic and partition, and the number of records.
 
-        Definitions that are new are read before use.
+        If a record refers to an unknown definition, reads the definitions again.
         """
         rows = (
             records.groupBy("topic", "partition")
@@ -243,7 +246,7 @@ class MirrorStream:
         return ends, sum(row["count"] for row in rows)
 
     def _note_current(self, seen: SeenEnds, *, every_s: float = 0) -> SeenEnds:
-        """Keep that every table has all that was seen, now and then; what is to be seen next."""
+        """Notes that the tables hold everything up to ``seen``, but not too often; returns the next ends to reach."""
         if time.monotonic() - self._noted_s < every_s:
             return seen
         self._source.refuse_others()
@@ -257,13 +260,17 @@ class MirrorStream:
         return self._source.look()
 
     def _is_ours(self, topic: str, position: LakePosition) -> bool:
-        """Whether this run wrote the position, or found it: with nothing to read, there was no batch."""
+        """Tells whether this run wrote the position, or found it and had nothing to read since."""
         return position.generation == self._generation or dict(position.offsets) == dict(self._source.began(topic))
 
 
 def _refusal(error: PySparkException) -> JobError:
     text = str(error)
     if refused := _REFUSED.search(text):
-        return JobError(refused[1], remedy="find who wrote it (cdc health), have the row written again, start again")
+        return JobError(
+            refused[1], remedy="find who wrote it with cdc health, have the row published again, then start again"
+        )
     line = next((each for each in reversed(text.splitlines()) if "Error:" in each), text.splitlines()[0])
-    return JobError(f"a batch could not be applied: {line.strip()}", remedy="start again: nothing of it counts")
+    return JobError(
+        f"a batch could not be applied: {line.strip()}", remedy="start again; each table continues where it stands"
+    )

@@ -1,1 +1,1 @@
-"""Source table against topic, and replica, at one exact snapshot."""
+"""Compares a source table with its topic, and the topic with the replica, at one exact snapshot."""

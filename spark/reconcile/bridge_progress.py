@@ -1,4 +1,4 @@
-"""How far the bridge is, read from its progress topic: the fence of a comparison, and whether a table can be judged."""
+"""Reads from the progress topic how far the bridge is (the fence of a comparison), and whether topics are whole."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from cdc.spark.kafka_options import client_options
 from cdc.spark.offsets import Brokers, waiting
 
 _QUIET_S: Final = 30.0
+"""How long Kafka may send nothing before we give up reading the topic to its end."""
 
 
 class BridgeProgress:
-    """Follows ``{name}.__progress``. Close it at the end.
+    """Follows ``{name}.__progress``. Call ``close`` at the end.
 
     Raises:
-        TopicUnreadable: from every method, when Kafka does not answer or holds no progress of this stream.
+        TopicUnreadable: from every method, if Kafka does not answer or has no progress of this stream.
     """
 
     def __init__(self, kafka: KafkaSettings, stream: Stream, brokers: Brokers) -> None:
@@ -42,68 +43,66 @@ class BridgeProgress:
         self._consumer.assign([TopicPartition(self._topic, 0, brokers.extent(self._topic).starts[0])])
 
     def close(self) -> None:
-        """Free the connection."""
+        """Closes the connection."""
         self._consumer.close()
 
     def catch_up(self) -> None:
-        """Read all that is committed now."""
+        """Reads everything that is committed now."""
         end = self._brokers.extent(self._topic).ends[0]
         deadline = time.monotonic() + _QUIET_S
         while self._position() < end:
             if self._poll(0.1):
                 deadline = time.monotonic() + _QUIET_S
             elif time.monotonic() > deadline:
-                raise TopicUnreadable(
-                    f"topic {self._topic} does not come to its end", remedy="see whether the brokers are well"
-                )
+                raise TopicUnreadable(f"topic {self._topic} cannot be read to its end", remedy="check the brokers")
 
     @property
     def lsn(self) -> LSN:
-        """Everything that committed before is published."""
+        """The published position: everything that committed before it is in the topics."""
         return LSN.parse(self._of_stream()["lsn"])
 
     @property
     def unseen(self) -> tuple[int, ...]:
-        """Published transactions that a snapshot might not see yet."""
+        """The published transactions that a snapshot might not see yet."""
         return tuple(map(int, self._of_stream().get("unseen", ())))
 
     @property
     def commit_ts_us(self) -> int:
-        """Commit time of the newest published transaction, µs since 1970; 0 when unknown."""
+        """The commit time of the newest published transaction, µs since 1970; 0 if unknown."""
         return int(self._of_stream()["commit_ts"])
 
     @property
     def system_identifier(self) -> str:
-        """Of the server that the stream came from."""
+        """The system identifier of the server that the stream comes from."""
         return str(self._of_stream()["source"]["system_identifier"])
 
     @property
     def may_be_late(self) -> bool:
-        """Whether topics may hold rows behind newer ones: a bridge with ``delivery: idempotent`` stood still."""
+        """True if topics may hold rows after newer ones, sent late by a suspended bridge (``delivery: idempotent``)."""
         return self._of_stream().get("lead") is not None
 
     def is_whole(self, table: str) -> bool:
-        """Whether the topic of ``namespace.table`` holds every row: no backfill says otherwise."""
+        """Tells whether the topic of ``namespace.table`` holds every row; it does unless a backfill says otherwise."""
         backfill = self._values.get(_key({"backfill": table}))
         return backfill is None or bool(backfill["whole"])
 
     def wait_for(self, lsn: LSN, timeout_s: float) -> float:
-        """Until everything that committed before ``lsn`` is published.
+        """Waits until everything that committed before ``lsn`` is published.
 
         Returns:
-            How long that took, in seconds.
+            How long the wait took, in seconds.
 
         Raises:
-            NotCaughtUp: it is not, after ``timeout_s``.
+            NotCaughtUp: the bridge did not get there within ``timeout_s``.
         """
         started = time.monotonic()
         while self.lsn < lsn:
             waited = time.monotonic() - started
             if waited > timeout_s:
                 raise NotCaughtUp(
-                    f"the bridge has published everything before {self.lsn}, {lsn - self.lsn} bytes of WAL short of"
+                    f"the bridge has published up to {self.lsn}, which is still {lsn - self.lsn} bytes of WAL short of"
                     f" {lsn} after {waited:.0f} s",
-                    remedy="see whether it runs and how far behind it is (cdc status), or allow more: --fence-timeout",
+                    remedy="check with cdc status how far behind it is, or allow more time with --fence-timeout",
                 )
             self._poll(0.1)
         return time.monotonic() - started
@@ -121,13 +120,14 @@ class BridgeProgress:
         try:
             messages = waiting(self._consumer, timeout_s)
         except KafkaException as error:
-            raise TopicUnreadable(f"topic {self._topic}: {error}", remedy="see whether the brokers are well") from error
+            raise TopicUnreadable(f"topic {self._topic}: {error}", remedy="check the brokers") from error
         for message in messages:
             key, value = message.key(), message.value()
             if message.error() is not None or key is None:
                 continue
             if value is None:
                 self._values.pop(key.decode(), None)
+            # The topic holds more, such as requests to the bridge and the topics that it knows.
             elif key.startswith((b'{"stream":', b'{"backfill":')):
                 self._values[key.decode()] = json.loads(value)
         return len(messages)

@@ -1,8 +1,8 @@
-"""First look: by hashes only, which keys may differ. Nothing that grows with the table leaves Spark.
+"""The first look: finds by hashes alone which keys may differ. Nothing that grows with the table leaves Spark.
 
-Both sides come down to a few numbers a key, so that a row costs some forty bytes of shuffle; whole rows are read of
-candidates only. Unequal hashes need a second look; equal ones are equal rows: that two different ones have the same 60
-bits happens once in 10^18 differences.
+Both sides are reduced to a few numbers per key, so a row costs about forty bytes of shuffle, and whole rows are read
+for candidates only. Unequal hashes need a second look. Equal hashes mean equal rows: two different rows share the same
+60 bits once in 10^18 differences.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ _SURE: Final = 1
 
 
 class FirstLook(NamedTuple):
-    """What the hashes say.
+    """The counts of a first look.
 
     Attributes:
         source_rows: rows of the database.
         live_keys: keys that the topic holds.
-        tombstones: keys whose latest record that counts deletes them.
+        tombstones: keys whose latest record that counts is a tombstone.
         candidates: keys whose hashes differ.
-        oldest_open_ms: of keys on neither side with records that do not count, the smallest timestamp; None without.
+        oldest_open_ms: the smallest timestamp of the records that do not count, of keys that are on neither side; None
+            if there are no such keys.
     """
 
     source_rows: int
@@ -39,23 +40,24 @@ class FirstLook(NamedTuple):
     oldest_open_ms: int | None
 
     def is_equal(self, kept_since_ms: int) -> bool:
-        """Whether no key needs a second look.
+        """Tells whether no key needs a second look.
 
         Args:
-            kept_since_ms: see ``verdict.kept_since_ms``.
+            kept_since_ms: the result of ``verdict.kept_since_ms``.
         """
         return not self.candidates and (self.oldest_open_ms is None or self.oldest_open_ms > kept_since_ms)
 
 
 def look(source: DataFrame, topic: DataFrame, folder: str, *, trusts_exclusion: bool = True) -> FirstLook:
-    """Join both sides of a table and write the candidates to ``folder``.
+    """Joins both sides of a table and writes the candidates to ``folder``.
 
     Args:
-        source: as ``SourceRows.hashes`` returns it.
-        topic: as ``topic_records.folded`` returns it.
-        folder: Parquet of ``key_hash`` and ``open_ms``: null for a difference; else the key is on neither side, and
-            that is sure only if the oldest record that does not count is too young for the cleaner.
-        trusts_exclusion: a row that is not to be compared is no candidate, whatever the topic has.
+        source: from ``SourceRows.hashes``.
+        topic: from ``topic_records.folded``.
+        folder: where to write Parquet of ``key_hash`` and ``open_ms``. ``open_ms`` is null for a difference. Otherwise
+            the key is on neither side, which is certain only if its oldest record that does not count (produced at
+            ``open_ms``) is too young for the cleaner.
+        trusts_exclusion: leave out a row that ``--where`` excludes, whatever the topic has.
     """
     rule, counts = _Rule.over_both_sides(trusts_exclusion), Observation()
     joined = source.join(topic, "key_hash", "full_outer").observe(counts, *rule.sums())
@@ -64,11 +66,11 @@ def look(source: DataFrame, topic: DataFrame, folder: str, *, trusts_exclusion: 
 
 
 def look_together(source: DataFrame, topics: DataFrame) -> dict[str, FirstLook]:
-    """Join both sides of several tables; what is found of each that has a row or a record, by its topic.
+    """Joins both sides of several tables, and returns the counts of each table with a row or a record, by topic.
 
     Args:
-        source: as ``rows.hashes_of_many`` returns it.
-        topics: as ``topic_records.folded`` returns it, by topic.
+        source: from ``rows.hashes_of_many``.
+        topics: from ``topic_records.folded``, with a column ``topic``.
     """
     joined = source.join(topics, ["topic", "key_hash"], "full_outer")
     sums = joined.groupBy("topic").agg(*_Rule.over_both_sides().sums()).collect()
@@ -76,7 +78,7 @@ def look_together(source: DataFrame, topics: DataFrame) -> dict[str, FirstLook]:
 
 
 class _Rule(NamedTuple):
-    """Columns over the two sides of a key."""
+    """The rule of the first look, as columns over the two sides of a key."""
 
     has_row: Column
     is_live: Column
@@ -92,7 +94,7 @@ class _Rule(NamedTuple):
         is_live = fn.coalesce(fn.col("topic_hash") != TOMBSTONE, fn.lit(False))
         newer = is_live & (fn.col("topic_hash") >= NEWER_BIT)
         topic_hash = fn.when(newer, fn.col("topic_hash") - NEWER_BIT).otherwise(fn.col("topic_hash"))
-        # What the bridge cannot have written is looked at again, right or not.
+        # Foreign records always get a second look, even with the right value.
         is_foreign = fn.coalesce(fn.col("is_foreign"), fn.lit(False))
         equal = has_row & is_live & (topic_hash == value_hash) & ~is_foreign
         on_neither = ~has_row & ~is_live
@@ -108,7 +110,7 @@ class _Rule(NamedTuple):
         )
 
     def sums(self) -> list[Column]:
-        """As ``FirstLook`` names them."""
+        """Returns the counts, under the names of ``FirstLook``'s attributes."""
         return [
             _count(self.has_row).alias("source_rows"),
             _count(self.is_live).alias("live_keys"),

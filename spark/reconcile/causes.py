@@ -1,7 +1,7 @@
-"""A difference and its circumstances → one sentence on what probably happened. Pure.
+"""Guesses in one sentence what probably caused a difference. Pure.
 
-It guesses from what can be seen, in a fixed order: first where and how the record stands in the topic, which explains
-any value, then what the values look like. The sentence is for a person who has to decide where to look.
+It goes by what can be seen, in a fixed order: first the record's place in the topic, which can explain any value, then
+what the values look like. The sentence is for a person who has to decide where to look.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cdc.spark.reconcile.likeness import likeness, shift_s
 from cdc.spark.reconcile.verdict import KeyClass
 
 Row: TypeAlias = Mapping[str, str | None]
-"""Column → PostgreSQL's text, None for NULL. A column that a row does not have is left out."""
+"""Maps columns to PostgreSQL's text, None for NULL. A column that the row does not have is left out."""
 
 _OPERATIONS: Final = {"c": "insert", "u": "update", "d": "delete", "r": "backfill", "t": "truncate"}
 
@@ -26,10 +26,10 @@ class RecordPlace:
     """The record that the topic's side of a difference comes from.
 
     Attributes:
-        op, lsn, xid: from its header; a backfill record has no xid. All None when no header of ours says them.
+        op, lsn, xid: from its header; a backfilled record has no xid. All are None without a header of ours.
         commit_ts_us: commit time, µs since 1970.
-        newer_before: a record of the key with a higher (lsn, seq) stands at an earlier offset.
-        said: the header as it is; empty when it has none.
+        newer_before: a record of the key with a higher (lsn, seq) has a lower offset.
+        said: the header as it is; empty if there is none.
     """
 
     op: str | None
@@ -54,20 +54,20 @@ class RecordPlace:
 
 @dataclass(frozen=True, slots=True)
 class KnownDifference:
-    """What is known of one difference.
+    """Everything that is known about one difference.
 
     Attributes:
-        verdict: its class; a replica's missing and extra rows count as the topic's.
-        side: what was compared with the source: the topic, or the replica at its own LSN.
-        source: the row in the source, None without one.
-        topic: the row in the topic (or replica), None without one.
+        verdict: the class of the difference, in the topic's terms even for a replica (``missing_in_topic``, …).
+        side: ``topic`` if the source was compared with the topic, ``replica`` if a replica was, at its own LSN.
+        source: the row in the database that was read: the source, or the replica; None if there is none.
+        topic: the row in the topic; None if there is none.
         key: the record's key.
-        canonical_key: the bytes that the contract gives this logical key.
-        record: the latest visible record of the key, a tombstone too; None when there is none.
-        expected_partition: the one that the partitioner gives the key.
-        types: column → SQL type, as the source has it.
-        unreadable: why the record's value is no row; empty when it is one, or a tombstone.
-        foreign: why the bridge cannot have written the record; empty when it can.
+        canonical_key: the bytes that the contract prescribes for this logical key.
+        record: the latest visible record of the key, maybe a tombstone; None if there is none.
+        expected_partition: the partition that the partitioner gives the key.
+        types: each column's SQL type in the source.
+        unreadable: why the record's value does not hold a row; empty if it does, or for a tombstone.
+        foreign: why the bridge cannot have written the record; empty if it can.
     """
 
     verdict: KeyClass
@@ -84,38 +84,38 @@ class KnownDifference:
 
 
 def differing_columns(source: Row, topic: Row) -> tuple[str, ...]:
-    """Names of the columns whose texts differ or that one row does not have, in the source's order."""
+    """Returns the columns that differ, or that only one of the rows has, in the source's order."""
     columns = dict.fromkeys((*source, *topic))
     return tuple(name for name in columns if (name in source) != (name in topic) or source.get(name) != topic.get(name))
 
 
 def likely_cause(finding: KnownDifference) -> str:
-    """One sentence, the same for the same facts."""
+    """Returns the sentence, always the same for the same facts. The text before the colon is the kind of cause."""
     if not finding.verdict.is_difference:
         return "nothing is proven to differ"
     record = finding.record
     if finding.key != finding.canonical_key:
         return (
-            f"alias key: {_shown(finding.key)} and {_shown(finding.canonical_key)} are the same logical key in other"
-            " bytes; a program that does not keep the topic contract wrote the record"
+            f"alias key: {_shown(finding.key)} and {_shown(finding.canonical_key)} are the same logical key in"
+            " different bytes; a program that does not keep the topic contract wrote the record"
         )
     if finding.side == "replica":
         return _replica_cause(finding)
     if record is not None and finding.expected_partition not in (None, record.partition):
         return (
             f"partition move: {record} lies outside of partition {finding.expected_partition}, where the key belongs;"
-            " another partitioner wrote it, or the number of partitions was changed"
+            " another partitioner put it there, or the number of partitions was changed"
         )
     if finding.foreign and record is not None:
-        said = f"its header says {record.said}" if record.said else "it has none"
-        return f"foreign record: another program wrote {record}, for {finding.foreign}; {said}{_unreadable(finding)}"
+        said = f"; its header says {record.said}" if record.said else ""
+        return f"foreign record: another program wrote {record}, because {finding.foreign}{said}{_unreadable(finding)}"
     if finding.unreadable:
         return f"unreadable value: {_by(record)} does not hold a row{_unreadable(finding)}"
     if record is not None and record.newer_before:
-        return f"stale version: {record} was appended behind a newer record of this key"
+        return f"stale version: {record} was appended after a newer record of this key"
     if finding.verdict is KeyClass.EXTRA_IN_TOPIC:
         return (
-            f"missed tombstone: the source has no such row, and nothing in the topic deletes what {_by(record)} wrote"
+            f"missed tombstone: the source does not have this row, and no tombstone in the topic deletes {_by(record)}"
         )
     if finding.verdict is KeyClass.MISSING_IN_TOPIC:
         return _missing_cause(record)
@@ -124,17 +124,18 @@ def likely_cause(finding: KnownDifference) -> str:
 
 def _replica_cause(finding: KnownDifference) -> str:
     what = {
-        KeyClass.MISSING_IN_TOPIC: "it lacks a row that the topic has",
-        KeyClass.EXTRA_IN_TOPIC: "it has a row that the topic does not have",
+        # The replica is the database that was read: what the topic lacks, the replica has too much.
+        KeyClass.MISSING_IN_TOPIC: "it has a row that the topic does not have",
+        KeyClass.EXTRA_IN_TOPIC: "it lacks a row that the topic has",
         KeyClass.VALUE_MISMATCH: "its row is not the one that the topic has",
     }[finding.verdict]
-    return f"replica changed behind the sink: {what}"
+    return f"replica changed by others than the sink: {what}"
 
 
 def _missing_cause(record: RecordPlace | None) -> str:
     if record is None:
-        return "missing record: the topic has nothing of this key; its insert was lost, or its record removed"
-    return f"missing record: what came after {record} was lost, or that is a delete that the source never did"
+        return "missing record: the topic has no record of this key; its insert was lost, or its record was removed"
+    return f"missing record: what followed {record} was lost, or the source never made that delete"
 
 
 def _mismatch_cause(finding: KnownDifference) -> str:
@@ -143,15 +144,15 @@ def _mismatch_cause(finding: KnownDifference) -> str:
     absent = [name for name in columns if name not in topic]
     if absent:
         return (
-            f"older schema: {_by(finding.record)} does not have {_listed(absent)}; it was written before the table had"
+            f"older schema: {_by(finding.record)} lacks {_listed(absent)}; it was written before the table had"
             f" {'that column' if len(absent) == 1 else 'those columns'}"
         )
     gone = [name for name in columns if name not in source]
     if gone:
-        return f"older schema: {_by(finding.record)} still has {_listed(gone)}, which the table has no more"
+        return f"older schema: {_by(finding.record)} still has {_listed(gone)}, which the table no longer has"
     alike = {name: likeness(source[name], topic[name], finding.types.get(name, "text")) for name in columns}
     if None in alike.values() or not _is_one_shift(source, topic, columns, finding.types):
-        return f"older value: {_by(finding.record)} is not the last change of this row, or its value was altered"
+        return f"older value: {_by(finding.record)} does not hold the last change of this row, or was altered"
     by_words: dict[str, list[str]] = {}
     for name, words in alike.items():
         by_words.setdefault(str(words), []).append(name)
@@ -159,7 +160,7 @@ def _mismatch_cause(finding: KnownDifference) -> str:
 
 
 def _is_one_shift(source: Row, topic: Row, columns: tuple[str, ...], types: Mapping[str, str]) -> bool:
-    """Whether all timestamps that differ are shifted alike: a time zone moves every one of them."""
+    """Tells whether all timestamps that differ are shifted by the same amount, as a time zone would shift them."""
     shifts = set()
     for name in columns:
         here, there = source[name], topic[name]

@@ -1,8 +1,9 @@
-"""``--where`` on a replica: which of its differences count, by the rows of both sides.
+"""Applies ``--where`` to a replica: decides by the rows of both sides which differences count.
 
-The source's rows are the truth, so of a row there the condition is asked alone. A replica's may be what is wrong, and
-wrong in a column of the condition. So a difference is left out only if the condition holds for neither row. The topic's
-row is no row of a database: the replica's server is asked about its texts.
+The source's rows are the truth, so there the condition is asked of the row alone. A replica's row may be wrong in the
+very column that the condition looks at. So a difference is left out only if the condition holds neither for the
+replica's row nor for the topic's. The topic's row is not in any database: its texts are sent to the replica's server to
+ask.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ Texts = Mapping[str, str | None]
 
 
 class Chosen(NamedTuple):
-    """Findings that count.
+    """The findings that count.
 
     Attributes:
-        beside: of how many the replica's row is one for which the condition does not hold.
-        left_out: how many do not count.
+        beside: how many of them count for the topic's row only: the condition does not hold for the replica's.
+        left_out: how many findings do not count.
     """
 
     findings: DataFrame
@@ -44,14 +45,14 @@ class Chosen(NamedTuple):
 def chosen(
     findings: DataFrame, where: str, table: JobTable, connection: psycopg.Connection[Any], *, all_rows: bool
 ) -> Chosen:
-    """Leave out differences that the condition is not about; a key without a row in the replica always counts.
+    """Leaves out differences that the condition does not select. A key without a row in the replica always counts.
 
     Args:
-        findings: of the replica's second look.
+        findings: the findings of the replica's second look.
         where: the condition.
-        table: in the replica.
-        connection: to it, under the snapshot.
-        all_rows: leave out rows that are identical, too; else they are not asked about.
+        table: the replica's table.
+        connection: a connection to the replica, under the snapshot.
+        all_rows: ask about identical rows, too, and leave them out likewise.
     """
     asked = "source IS NOT NULL" if all_rows else "source IS NOT NULL AND difference <> 'identical'"
     left_out: list[int] = []
@@ -61,7 +62,7 @@ def chosen(
         question = _question(connection, table, where)
         while some := list(islice(rows, _AT_ONCE)):
             here = _held(connection, question, {n: row["source"] for n, row in enumerate(some)})
-            # Without a row in the topic there is no other answer.
+            # Only keys with a row in the topic have a second row to ask about.
             others = {n: row["other"] for n, row in enumerate(some) if row["other"] is not None}
             there = _held(connection, question, others)
             left_out += [row["key_hash"] for n, row in enumerate(some) if n not in here and n not in there]
@@ -75,14 +76,14 @@ def chosen(
 
 
 class _Question(NamedTuple):
-    """SQL with the row numbers and an array of texts for each of these columns as its parameters."""
+    """A query whose parameters are the row numbers, and an array of texts for each of the columns in ``names``."""
 
     query: bytes
     names: tuple[str, ...]
 
 
 def _question(connection: psycopg.Connection[Any], table: JobTable, where: str) -> _Question:
-    """For which of some rows the condition holds."""
+    """Builds the query that asks for which of the given rows the condition holds."""
     types = dict(connection.execute(_TYPES, (quoted(table.namespace, table.name),)).fetchall())
     columns = [(each.name, types[each.name]) for each in table.columns if each.name in types]
     number = quoted(next(name for n in count() if (name := f"cdc row {n}") not in types))
@@ -96,14 +97,15 @@ def _question(connection: psycopg.Connection[Any], table: JobTable, where: str) 
 
 
 def _held(connection: psycopg.Connection[Any], question: _Question, rows: Mapping[int, Texts]) -> set[int]:
-    """Numbers of the rows for which the condition holds; one that it cannot be asked of counts as well."""
+    """Returns the numbers of the rows for which the condition holds, or of which it cannot be asked."""
     if not rows:
         return set()
     texts = [[row.get(name) for row in rows.values()] for name in question.names]
     try:
         with connection.transaction():
             return {row[0] for row in connection.execute(question.query, [[*rows], *texts])}
-    except psycopg.DataError:  # a text is no value of its column's type
+    except psycopg.DataError:
+        # Some text is not a valid value of its column's type. Halve the rows until the bad one is alone: it counts.
         if len(rows) == 1:
             return {*rows}
         numbers = [*rows]

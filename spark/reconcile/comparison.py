@@ -1,7 +1,7 @@
-"""One comparison: a database at a held snapshot against a topic at the same moment; findings go to Parquet.
+"""Compares a database at a held snapshot with a topic at the same moment; the findings go to Parquet.
 
-The order of things is what makes it exact (``spark.reconcile.verdict``): what the bridge says of itself → snapshot →
-fence → pinned ends → both sides → ends pinned once more, for what came meanwhile.
+The order of steps makes it exact (see ``verdict``): ask the bridge for its state → take the snapshot → wait for the
+fence → pin the topic's ends → read both sides → pin the ends once more and read what came meanwhile.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cdc.spark.reconcile.candidates import CANDIDATES_DDL, FirstLook
 from cdc.spark.reconcile.kept_hashes import KeptHashes
 from cdc.spark.reconcile.keys import Keys, keys_in
 from cdc.spark.reconcile.origin import Origins, PossibleRecords
-from cdc.spark.reconcile.second_look import Rule, findings, sums_by_key
+from cdc.spark.reconcile.second_look import Rule, findings, latest_by_key
 from cdc.spark.reconcile.topic_records import RecordMoment, folded, hashed, key_hash
 from cdc.spark.reconcile.verdict import is_outrun, kept_since_ms
 from cdc.spark.snapshot.definitions import definitions_of
@@ -35,23 +35,23 @@ from cdc.spark.stored import store
 from cdc.spark.topic import read_topic, read_topics
 
 CLOCK_MARGIN_MS: Final = 10_000
-"""How far the clocks of bridge, brokers and this machine may be apart; ten seconds is a broken clock."""
+"""How far apart the clocks of bridge, brokers and this machine may be. Ten seconds is a broken clock."""
 
 _CANCEL_S: Final = 0.1
 
 _TASKS_TOGETHER: Final = 32
-"""Small topics have few records in each of many partitions: a task for each would be mostly start."""
+"""How many tasks read small topics. With one task per partition, most of the time would go into starting tasks."""
 
 
 @dataclass(slots=True)
 class Stopwatch:
-    """Seconds by part of the run, and rows where a part read some."""
+    """Measures the seconds that each part of a run takes."""
 
     seconds: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
     def timing(self, name: str) -> Iterator[None]:
-        """Add what the block takes."""
+        """Adds the time that the block takes to the part ``name``."""
         started = time.monotonic()
         try:
             yield
@@ -60,17 +60,17 @@ class Stopwatch:
 
 
 class Sides(NamedTuple):
-    """What is compared with what.
+    """The two sides of a comparison.
 
     Attributes:
         database: the source, or a replica.
-        table: there.
-        moment: which records of the topic count.
+        table: the table in that database.
+        moment: decides which records of the topic count.
         compared: the columns that count.
-        where: SQL condition on the rows of the database; those outside are compared on neither side.
-        side: ``topic`` when the source is compared with it, ``replica`` when a replica is.
-        origin: what the bridge can have written, asked when the ends of the topic were pinned. None for a replica: the
-            sink is to follow the topic, whoever wrote into it.
+        where: SQL condition on the database's rows; keys of other rows are not compared.
+        side: ``topic`` if the source is compared with the topic, ``replica`` if a replica is.
+        origin: what the bridge can have written, asked after the ends of the topic were pinned. None for a replica,
+            because a sink has to follow the topic, whoever wrote into it.
     """
 
     database: PostgresSettings
@@ -83,9 +83,13 @@ class Sides(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """Of how many keys a second look has a finding; how many of them have a row in the database, or are in flight.
+    """The counts of a second look.
 
-    ``unsure``: how many were called foreign that may be the bridge's all the same.
+    Attributes:
+        keys: how many keys it has a finding for.
+        with_row: how many of them have a row in the database.
+        in_flight: how many of them are in flight.
+        unsure: how many of them show a foreign record that may be the bridge's after all.
     """
 
     keys: int
@@ -115,10 +119,10 @@ class Comparison:
         self.watch = Stopwatch()
 
     def hashes(self, extent: Extent, origin: PossibleRecords | None) -> DataFrame:
-        """All of the topic, for ``first_look`` on the side that has this origin."""
+        """Returns the hashes of the whole topic for ``first_look``. Without ``origin`` they are for a replica."""
         foreign = fn.lit(False) if origin is None else origin.is_foreign(extent.topic)
         lines = hashed(read_topic(self.spark, self.kafka, extent), len(extent.ends), foreign)
-        # A sink leaves out what lies in a wrong partition.
+        # The sink ignores records in a wrong partition, so a replica is compared without them.
         return lines.where(~fn.col("is_stray")) if origin is None else lines
 
     def first_look(
@@ -129,22 +133,22 @@ class Comparison:
         bucket: tuple[int, int],
         folder: str,
     ) -> tuple[FirstLook, Keys]:
-        """By hashes.
+        """Compares the two sides by hashes.
 
         Args:
             sides: what to compare.
             held: the database's snapshot.
-            lines: the topic's hashes as ``topic_records.hashed`` returns them, to ends pinned after the fence.
-            bucket: number and count of key buckets.
-            folder: for the candidates.
+            lines: the topic's hashes, from ``topic_records.hashed``, up to ends pinned after the fence.
+            bucket: the number of the key bucket to compare, and how many there are.
+            folder: where to write the candidates.
 
         Returns:
-            The sums, and the keys that need a second look.
+            The counts, and the keys that need a second look.
         """
         with self.watch.timing("hashes"):
             rows = SourceRows(self.spark, sides.database, held, sides.table, sides.where, self.connections)
             topic = folded(lines, sides.moment, bucket)
-            # Of a replica the very column that the condition looks at may be wrong: see ``chosen``.
+            # In a replica, the column that --where looks at may itself be wrong: see ``chosen``.
             looked = candidates.look(rows.hashes(bucket), topic, folder, trusts_exclusion=sides.side == "topic")
         kept_since = self.kept_since(sides.table.topic)
         if looked.is_equal(kept_since):
@@ -159,16 +163,16 @@ class Comparison:
         moment: RecordMoment,
         origin: PossibleRecords | None,
     ) -> dict[str, FirstLook]:
-        """By hashes, several small tables at once.
+        """Compares several small tables with their topics by hashes, all at once.
 
         Args:
-            database: where the tables are, the snapshot that holds them, and which.
-            extents: of all their topics.
-            moment: which records count.
+            database: the database, the snapshot that covers the tables, and the tables.
+            extents: the extents of their topics.
+            moment: decides which records count.
             origin: as in ``Sides``.
 
         Returns:
-            The sums of each table, by topic.
+            The counts of each table, by topic.
         """
         settings, held, tables = database
         by_partitions: dict[int, list[Extent]] = {}
@@ -197,18 +201,18 @@ class Comparison:
         folder: str,
         kept: KeptHashes | None = None,
     ) -> Judged:
-        """By whole rows; writes ``{folder}/findings``.
+        """Compares the rows of some keys column by column, and writes ``{folder}/findings``.
 
         Args:
             sides: what to compare.
-            held: the database's snapshot, the one of the first look.
-            extent: the topic, the one of the first look.
-            keys: whose rows.
-            folder: for what is found.
-            kept: knows from where on the topic has to be read.
+            held: the database's snapshot, the same as in the first look.
+            extent: the topic's extent, the same as in the first look.
+            keys: the keys to compare.
+            folder: where to write the findings.
+            kept: hashes of an earlier run, which tell how much of the topic has to be read.
         """
         with self.watch.timing("whole rows"):
-            # What came since the ends were pinned counts as not visible, and may be why a predecessor is gone: read on.
+            # Also read past the pinned ends: a record from there is invisible, but the cleaner may have used it.
             head = extent if kept is None else kept.extent_of(keys, extent)
             records = self._keep(head, keys, f"{folder}/records")
             pinned_ms = int(time.time() * 1000)
@@ -222,7 +226,7 @@ class Comparison:
                 source = keys.only(source)
             source, records = keys.together(source), keys.together(records)
             outrun = is_outrun(pinned_ms, kept_since)
-            # What was read behind the first ends is younger than what was asked then.
+            # Records from past the first ends may be younger than the source's answer about what can exist: ask again.
             origin = sides.origin if sides.origin is None or tail.is_empty else self.origins.now()
             while True:
                 definitions = (
@@ -234,9 +238,10 @@ class Comparison:
                     sides.table, len(extent.ends), kept_since, outrun, sides.compared, definitions, sides.side,
                     None if origin is None else replace(origin, definitions={extent.topic: definitions}),
                 )  # fmt: skip
-                judged = self._stored(findings(source, sums_by_key(records, sides.moment, rule), rule), folder)
+                judged = self._stored(findings(source, latest_by_key(records, sides.moment, rule), rule), folder)
                 if not judged.unsure:
                     return judged
+                # Only now wait for the bridge's word: it is seldom needed, and it ends the loop (is_vouched).
                 origin = self.origins.vouched()
 
     def _stored(self, judged: DataFrame, folder: str) -> Judged:
@@ -252,21 +257,21 @@ class Comparison:
         return Judged(**counts.get)
 
     def kept_since(self, topic: str) -> int:
-        """Records younger than this have not been looked at by a cleaner until now, ms since 1970."""
+        """Returns the time (ms since 1970) since which records have been too young for the cleaner until now."""
         lag_ms = int(self.brokers.settings(topic)["min.compaction.lag.ms"])
         return kept_since_ms(int(time.time() * 1000), lag_ms, CLOCK_MARGIN_MS)
 
     def _keep(self, extent: Extent, keys: Keys, path: str) -> DataFrame:
-        """Write the records of these keys."""
+        """Stores the records of these keys."""
         return store(keys.only(read_topic(self.spark, self.kafka, extent).withColumn("key_hash", key_hash())), path)
 
 
 @contextmanager
 def limited(spark: SparkSession, seconds: float, remedy: str) -> Iterator[None]:
-    """End what Spark does in the block after so long.
+    """Cancels Spark's jobs if the block takes longer than ``seconds``.
 
     Raises:
-        JobError: it took longer.
+        JobError: the block took longer.
     """
     over, left = threading.Event(), threading.Event()
 
@@ -274,7 +279,7 @@ def limited(spark: SparkSession, seconds: float, remedy: str) -> Iterator[None]:
         if left.wait(seconds):
             return
         over.set()
-        while not left.wait(_CANCEL_S):  # again and again: the block may be between two of Spark's jobs
+        while not left.wait(_CANCEL_S):  # repeatedly: the block may be between two of Spark's jobs
             spark.sparkContext.cancelAllJobs()
 
     watch = threading.Thread(target=stop, name="snapshot limit", daemon=True)
@@ -283,7 +288,7 @@ def limited(spark: SparkSession, seconds: float, remedy: str) -> Iterator[None]:
         yield
     except Exception as error:
         if over.is_set() and not isinstance(error, JobError):
-            raise JobError(f"the snapshot was held for {seconds:.0f} s, the most allowed", remedy=remedy) from error
+            raise JobError(f"the snapshot was held for {seconds:.0f} s, the longest allowed", remedy=remedy) from error
         raise
     finally:
         left.set()
@@ -291,4 +296,4 @@ def limited(spark: SparkSession, seconds: float, remedy: str) -> Iterator[None]:
 
 
 Say = Callable[[str], None]
-"""Told what happens now, for people."""
+"""Receives progress messages for the terminal."""

@@ -1,4 +1,4 @@
-"""What goes wrong while tables are compared, told as errors of the job."""
+"""Turns whatever goes wrong while tables are compared into errors of the job."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from cdc.spark.errors import JobError
 
 
 class Unverifiable(Exception):
-    """Why no key of a table can be judged."""
+    """Raised when no key of a table can be judged; the text says why."""
 
 
 @contextlib.contextmanager
 def as_job_errors() -> Iterator[None]:
-    """What breaks in the block is a matter of the tables that it is about; a bug of ours is shown, too.
+    """Turns every exception in the block into a ``JobError``, so that it concerns only the tables of the block.
+
+    The traceback of a bug of ours is printed as well.
 
     Raises:
-        JobError: whatever broke, but for ``Unverifiable``.
+        JobError: for every exception except ``Unverifiable``, which passes through.
     """
     try:
         yield
@@ -33,10 +35,10 @@ def as_job_errors() -> Iterator[None]:
         told = next((line for line in lines if "Caused by" in line or "ERROR" in line), lines[0] if lines else "?")
         raise JobError(f"Spark failed: {told[:500]}", remedy="see the lines above, then try again") from error
     except CdcError as error:
-        raise JobError(error.message, remedy=error.remedy or "see what wrote that record (cdc health)") from error
+        raise JobError(error.message, remedy=error.remedy or "find what wrote that record with cdc health") from error
     except OSError as error:
         place = f" {error.filename}" if error.filename else ""
-        raise JobError(f"a file{place} failed: {error.strerror or error}", remedy="name another folder") from error
+        raise JobError(f"I/O error on file{place}: {error.strerror or error}", remedy="name another folder") from error
     except Exception as error:
         traceback.print_exc()
         raise JobError(f"the comparison broke off: {type(error).__name__}", remedy="report the lines above") from error

@@ -1,4 +1,4 @@
-"""In which partition keys belong, many at once: ``cdc.contract.partition`` in numpy, for records of a first look."""
+"""Computes the partitions of many keys at once: ``cdc.contract.partition`` in numpy, fast enough for a first look."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ _WORD_BYTES: Final = 4
 
 
 def is_stray(key: Column, partition: Column, count: int) -> Column:
-    """Whether a record lies in a partition of ``count`` where its key does not belong; false without a key."""
+    """Returns a condition: of ``count`` partitions, the record is not in the one of its key. False without a key."""
     if count == 1:
         return fn.lit(False)
 
     def home(keys: pa.Array) -> pa.Array:
         return home_partitions(keys, count)
 
-    # Typed by its hints: Spark warns of a type that is given as well, and its stubs ask for one.
+    # The type hints say what kind of UDF it is. Spark warns if that is passed as well, but its stubs demand it.
     given = arrow_udf(home, "int")  # type: ignore[call-overload]
     return fn.coalesce(given(key) != partition, fn.lit(False))
 
 
 def home_partitions(keys: pa.Array, count: int) -> pa.Array:
-    """The number of each key's partition among ``count``; null for a null key."""
+    """Returns each key's partition, of ``count``; null for a null key."""
     offsets = keys.cast(pa.large_binary())
     _, places, data = offsets.buffers()
     edges = np.frombuffer(places, dtype=np.int64)[offsets.offset : offsets.offset + len(keys) + 1]
-    # Three more bytes: the last word of the last key may be a short one.
+    # Three bytes of padding: the last word of the last key may have fewer than four bytes.
     held = np.frombuffer(data, dtype=np.uint8) if data is not None else np.zeros(0, dtype=np.uint8)
     found = (murmur2(np.concatenate((held, np.zeros(3, dtype=np.uint8))), edges) & np.uint32(0x7FFFFFFF)) % count
     return pa.array(found.astype(np.int32), mask=np.asarray(keys.is_null()))
 
 
 def murmur2(data: NDArray[np.uint8], edges: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """Of each text between two edges, as ``cdc.contract.partition.murmur2`` computes it.
+    """Hashes each of many texts as ``cdc.contract.partition.murmur2`` does.
 
     Args:
-        data: the texts one after the other, and three bytes behind them.
-        edges: where each begins, and where the last ends.
+        data: the texts one after the other, followed by three more bytes.
+        edges: where each text begins, and where the last one ends.
     """
     starts, lengths = edges[:-1], np.diff(edges)
     words, rest = lengths // _WORD_BYTES, lengths % _WORD_BYTES
     h = _SEED ^ lengths.astype(np.uint32)
-    # The longest first, so that those that still have a word are the beginning of the list.
+    # Longest texts first: then those that still have a word left are always the first of the list.
     order = np.argsort(-words, kind="stable")
     for word in range(int(words.max(initial=0))):
         rows = order[: np.searchsorted(-words[order], -word)]
@@ -64,7 +64,7 @@ def murmur2(data: NDArray[np.uint8], edges: NDArray[np.int64]) -> NDArray[np.uin
 
 
 def _word(data: NDArray[np.uint8], places: NDArray[np.int64], length: int) -> NDArray[np.uint32]:
-    """The ``length`` bytes at each place, as a little-endian number."""
+    """Returns the ``length`` bytes at each place, as a little-endian number."""
     value = np.zeros(len(places), dtype=np.uint32)
     for byte in range(length):
         value |= data[places + byte].astype(np.uint32) << np.uint32(8 * byte)

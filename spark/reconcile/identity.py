@@ -1,7 +1,7 @@
-"""Which comparison a run is: everything that decides what is compared, by the names that a person knows.
+"""The identity of a run: everything that decides what is compared, under names that its user knows.
 
-A run that is resumed must be the same comparison, or the parts would be of two; an option that is not told here must
-not change what is compared.
+A resumed run must have the same identity, or its report would mix two comparisons. So an option that is missing here
+must not change what is compared.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _SHOWN: Final = 100
 
 
 def identity_of(job: ReconcileJob, source: str, topic_ids: Mapping[str, str]) -> dict[str, str]:
-    """What this run compares.
+    """Returns what this run compares.
 
     Args:
         job: the run.
         source: system identifier and timeline of the server.
-        topic_ids: Kafka's own, by topic.
+        topic_ids: Kafka's topic ids, by topic.
     """
     replica = job.replica
     told = {
@@ -47,34 +47,34 @@ def identity_of(job: ReconcileJob, source: str, topic_ids: Mapping[str, str]) ->
 
 
 def bridge_of(job: ReconcileJob) -> str:
-    """Whose topics are compared."""
+    """Names the bridge whose topics are compared."""
     return f"{job.stream.name}, slot {job.stream.slot}"
 
 
 def refuse_another(begun: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """See that a run goes on with the comparison that it began.
+    """Checks that a resumed run is still the comparison that was begun.
 
     Raises:
-        JobError: it would be another; names what is different.
+        JobError: it is a different one; the message names the differences.
     """
     differing = [name for name in dict.fromkeys((*begun, *now)) if begun.get(name, "") != now.get(name, "")]
     if differing:
         told = "; ".join(f"{name} was {_shown(begun, name)} and is {_shown(now, name)}" for name in differing)
         raise JobError(
-            f"--resume would go on with another comparison than the one that was begun: {told}",
-            remedy="give the same options as before, or leave --resume out to begin anew",
+            f"--resume would continue a different comparison than the one that was begun: {told}",
+            remedy="give the same options as before, or leave --resume out to begin a new one",
         )
 
 
 def write_identity(path: Path, identity: Mapping[str, str]) -> None:
-    """Note it, whole or not at all."""
+    """Writes the identity in one step: a crash leaves the whole file or none."""
     unfinished = path.with_suffix(".unfinished")
     unfinished.write_text(json.dumps(identity, indent=2), encoding="utf-8")
     unfinished.replace(path)
 
 
 def read_identity(path: Path) -> dict[str, str] | None:
-    """What was noted, None when nothing was."""
+    """Reads the identity of the run that was begun here; None if there was none."""
     try:
         found: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -1,10 +1,10 @@
-"""What the last run learned of a topic, kept as Parquet: the next run reads only what was written since.
+"""Keeps a topic's hashes as Parquet, so that the next run reads only what was written since.
 
-Kept are, by key and partition, the hash of the newest record that counted at the last snapshot, and every record that
-did not count yet. Nothing else can matter to a later snapshot, for it sees all that the earlier one saw. So this is
-exact as long as it is the same topic and the same source, and neither was turned back; if that is not sure, the whole
-topic is read. What happens to records behind the readers' backs (a log that lost its end and grew again) only a run
-without kept hashes notices.
+For each key and partition it keeps the hash of the newest record that counted at the last snapshot, and every record
+that did not count yet. Nothing else can matter later, because a later snapshot sees everything that the earlier one
+saw. So the result is exact as long as topic and source are the same and neither was restored to an earlier state. If
+that is not certain, the whole topic is read. A log that lost its end and then grew again goes unnoticed; only a run
+without kept hashes sees that.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _FORM: Final = 3
 
 
 class _Manifest(BaseModel):
-    """Which hashes are kept, and of what.
+    """Says which hashes are kept, and of which topic and source.
 
     Attributes:
-        form: of the Parquet files.
-        source: the server whose snapshot it was, and its timeline: another counts transactions differently.
-        xmin: of that snapshot.
-        topic_id: Kafka's own id.
-        ends: by partition: everything before was read.
-        folder: with the hashes, beside the manifest.
+        form: the version of the Parquet files' layout.
+        source: the server of the last snapshot, and its timeline; another one counts transactions differently.
+        xmin: the xmin of that snapshot.
+        topic_id: Kafka's id of the topic.
+        ends: the offsets up to which each partition was read (exclusive).
+        folder: the folder of the hashes, beside the manifest.
     """
 
     model_config = STRICT
@@ -52,15 +52,15 @@ class _Manifest(BaseModel):
 
 
 class KeptHashes:
-    """The hashes of one topic.
+    """The kept hashes of one topic.
 
     Args:
-        place: folder of this topic; made when missing; of one run at a time.
+        place: the topic's folder, created if missing; only one run may use it at a time.
         source: system identifier and timeline of the source.
-        spark, kafka: to read with.
+        spark, kafka: the session and the cluster to read with.
 
     Attributes:
-        went_on: whether an earlier run's hashes were of use.
+        went_on: True if an earlier run's hashes could be used.
     """
 
     def __init__(self, place: Path, source: str, spark: SparkSession, kafka: KafkaSettings) -> None:
@@ -74,15 +74,15 @@ class KeptHashes:
     def brought_up_to(
         self, extent: Extent, snapshot: VisibleTransactions, is_foreign: Column
     ) -> tuple[DataFrame, Extent]:
-        """Add what the topic has new, into a folder of its own: the old hashes stay until ``keep``.
+        """Adds what is new in the topic. The result goes into a new folder; the old hashes stay until ``keep``.
 
         Args:
-            extent: the topic, pinned.
-            snapshot: of the source.
-            is_foreign: over the topic's records: see ``origin``.
+            extent: the topic with pinned ends.
+            snapshot: the snapshot of the source.
+            is_foreign: a boolean column over the topic's records (see ``origin``).
 
         Returns:
-            As ``topic_records.hashed``; and what was read of the topic.
+            The hashes in the form of ``topic_records.hashed``, and the part of the topic that was read.
         """
         old = self._usable(extent, snapshot)
         self.went_on = old is not None
@@ -90,11 +90,11 @@ class KeptHashes:
         lines = hashed(read_topic(self._spark, self._kafka, news), len(extent.ends), is_foreign)
         if old is not None:
             known = self._spark.read.parquet(str(self._place / old.folder))
-            # To the next run a tombstone says what no record says; kept, the hashes of deleted keys would pile up.
+            # For the next run a tombstone means the same as no record, and kept ones would pile up.
             matters = fn.col("header").isNotNull() | (fn.col("topic_hash") != TOMBSTONE)
             lines = known.where(matters).unionByName(lines)
         counts = RecordMoment(snapshot=snapshot).counts()
-        # A group of its own for each record that does not count yet; its header says when it will.
+        # Each record that does not count yet forms a group of its own, and keeps its header, which says when it will.
         reduced = lines.groupBy(
             "key_hash",
             "partition",
@@ -121,7 +121,7 @@ class KeptHashes:
         return self._spark.read.parquet(str(self._place / folder)), news
 
     def keep(self) -> None:
-        """The next run begins where this one ended: said in one step, then the older hashes go."""
+        """Makes the new hashes valid for the next run, in one step, and then removes the old ones."""
         if self._next is None:
             return
         unfinished = self._place / "unfinished.json"
@@ -132,10 +132,10 @@ class KeptHashes:
                 shutil.rmtree(each)
 
     def extent_of(self, keys: Keys, extent: Extent) -> Extent:
-        """As much of the topic as tells what these keys hold: from the oldest record that still matters to one.
+        """Returns the part of the topic that tells the state of these keys: from the oldest record that still matters.
 
         Args:
-            keys: these.
+            keys: the keys.
             extent: the topic.
         """
         if self._next is None or keys.count is None:
@@ -150,11 +150,12 @@ class KeptHashes:
         return self._place / "manifest.json"
 
     def _usable(self, extent: Extent, snapshot: VisibleTransactions) -> _Manifest | None:
-        """The last run's, if it is of the same topic and source, and both have only gone on since."""
+        """Returns the last run's manifest if topic and source are the same and neither went back since."""
         try:
             found = _Manifest.model_validate_json(self._manifest.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValidationError):
             return None
+        # An xmin or an end that went back means that source or topic was restored to an earlier state.
         is_same = (found.form, found.source, found.topic_id) == (_FORM, self._source, extent.topic_id)
         if not is_same or len(found.ends) != len(extent.ends) or found.xmin > snapshot.xmin:
             return None

@@ -1,4 +1,4 @@
-"""Which keys a second look is about: all, some that can be listed, or many that only Spark can hold."""
+"""The keys of a second look: all keys, a few that can be listed, or many that only Spark can hold."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from cdc.spark.source.rows import listed
 from cdc.spark.source.sql import HASH_DIGITS
 
 _LISTED: Final = 5_000
-"""Up to so many keys the database is asked for just those rows; more are sorted out by Spark."""
+"""Up to this many keys are named in the query to the database; for more, Spark picks the rows."""
 
 _ONE_TASKS: Final = 200
-"""Up to so many keys are one task's work: to divide them costs more than it saves."""
+"""Up to this many keys are left to one task: dividing them costs more than it saves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Keys by their ``key_hash``; all keys, unless told which.
+    """A set of keys by their ``key_hash``; by default all keys.
 
     Attributes:
-        count: how many; None for all.
-        listed: the hashes, if these are few.
-        frame: has the hashes, if these are many.
+        count: how many keys; None for all.
+        listed: the hashes, if they are few.
+        frame: a DataFrame of the hashes, if they are many.
     """
 
     count: int | None = None
@@ -38,22 +38,22 @@ class Keys:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to look at."""
+        """True if there are no keys."""
         return self.count == 0
 
     def only(self, rows: DataFrame) -> DataFrame:
-        """Those with one of these keys, by their column ``key_hash``."""
+        """Keeps the rows that have one of these keys in their column ``key_hash``."""
         if self.listed is not None:
             return rows.where(f"key_hash IN ({listed(self.listed)})")
         return rows if self.frame is None else rows.join(self.frame, "key_hash", "left_semi")
 
     def together(self, rows: DataFrame) -> DataFrame:
-        """Rows of these keys, in one partition when the keys are so few that nothing should be shuffled for them."""
+        """Puts the rows of these keys into one Spark partition if they are so few that a shuffle would not pay."""
         return rows.coalesce(1) if self.count is not None and self.count <= _ONE_TASKS else rows
 
 
 def keys_in(rows: DataFrame) -> Keys:
-    """The different ones in the column ``key_hash``."""
+    """Returns the distinct keys in the column ``key_hash``."""
     hashes = rows.select("key_hash")
     some = hashes.limit(_LISTED + 1).collect()
     if len(some) <= _LISTED:
@@ -63,7 +63,7 @@ def keys_in(rows: DataFrame) -> Keys:
 
 
 def keys_asked_for(spark: SparkSession, job: ReconcileJob, table: JobTable) -> Keys | None:
-    """The keys that the job names for a table, None when it wants all."""
+    """Returns the keys that the job names for a table; None if it wants all."""
     path = job.keys.get(table.qualified_name)
     if path is None:
         return None

@@ -1,6 +1,6 @@
-"""What of a run is done, kept beside its findings, so that a killed run goes on instead of starting anew.
+"""Records which passes of a run are done, so that a killed run can be resumed instead of starting again.
 
-Each pass was exact at a snapshot of its own; a run that is resumed says so by the snapshots of its passes.
+Each pass is exact at a snapshot of its own. The report of a resumed run shows this by naming each pass's snapshot.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from cdc.spark.report.model import OffsetRange, Round
 
 
 class PassDone(BaseModel):
-    """A part of a table's keys that was compared.
+    """A finished pass: one part of a table's keys.
 
     Attributes:
-        folder: with its findings, if there are any.
-        round: its snapshot.
+        folder: the folder with its findings, if there are any.
+        round: its snapshot and counts.
     """
 
     model_config = STRICT
@@ -34,7 +34,7 @@ class PassDone(BaseModel):
 
 
 def ranges(extent: Extent) -> tuple[OffsetRange, ...]:
-    """What was read of a topic, for the report."""
+    """Returns the offsets that were read from a topic, for the report."""
     return tuple(
         OffsetRange(partition=partition, start=start, end=end, records=end - start)
         for partition, (start, end) in enumerate(zip(extent.starts, extent.ends, strict=True))
@@ -42,10 +42,10 @@ def ranges(extent: Extent) -> tuple[OffsetRange, ...]:
 
 
 class PassLedger:
-    """One table's passes; those that are there already are of the same comparison (``identity``).
+    """The passes of one table. Those that are already there belong to the same comparison: ``identity`` checks that.
 
     Args:
-        folder: of the table.
+        folder: the table's folder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -53,12 +53,12 @@ class PassLedger:
         folder.mkdir(parents=True, exist_ok=True)
 
     def done(self, number: int) -> PassDone | None:
-        """The pass, if it is done."""
+        """Returns the pass if it is done, or else None."""
         entry = self._entry(number)
         return PassDone.model_validate_json(entry.read_text(encoding="utf-8")) if entry.exists() else None
 
     def keep(self, done: PassDone) -> None:
-        """Note a pass as done: it is there whole or not at all."""
+        """Notes a pass as done, in one step: a crash leaves the whole entry or none."""
         unfinished = self._folder / "unfinished.json"
         unfinished.write_text(done.model_dump_json(), encoding="utf-8")
         unfinished.replace(self._entry(done.number))

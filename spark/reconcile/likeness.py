@@ -1,4 +1,4 @@
-"""How two texts of one column differ, when they look like the same value treated differently. Pure."""
+"""Says how two texts of one column differ, if they look like the same value treated differently. Pure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _FARTHEST_S: Final = 14 * 3600
 
 
 def likeness(source: str | None, topic: str | None, sql_type: str) -> str | None:
-    """How ``topic`` came from ``source``, in words that follow "the topic's value …"; None for plainly other values.
+    """Returns how ``source`` became ``topic``, in words to follow "the topic's value …"; None for unrelated values.
 
     Args:
         source: the source's text; None for NULL.
-        topic: the topic's; another one.
-        sql_type: of the column: ``numeric(12,2)``, ``text``.
+        topic: the topic's text, which must differ from the source's; None for NULL.
+        sql_type: the column's type, such as ``numeric(12,2)`` or ``text``.
     """
     if source is None or topic is None:
         return "is NULL where the source has a value" if topic is None else "is a value where the source has NULL"
@@ -43,7 +43,7 @@ def _as_numbers(source: str, topic: str, sql_type: str) -> str | None:
     if kind in FLOATS:
         return _as_floats(source, topic, kind)
     if here == there:
-        return "is the same number with another scale (trailing zeros)"
+        return "is the same number with a different scale (trailing zeros)"
     if _rounds_to(here, topic) or _rounds_to(there, source):
         return "is the same number rounded: digits were lost"
     return "is the same number as a double: digits were lost" if _same_float(source, topic, "d") else None
@@ -67,10 +67,10 @@ def _same_float(source: str, topic: str, size: str) -> bool:
 
 
 def _rounds_to(exact: Decimal, rounded: str) -> bool:
-    """Whether ``rounded`` has fewer digits and lies within one unit of its last: rounded or cut off."""
+    """Tells whether ``rounded`` is ``exact`` rounded or cut off: it has fewer digits and is less than one unit away."""
     short = Decimal(rounded)
     exponent, long_exponent = short.as_tuple().exponent, exact.as_tuple().exponent
-    assert isinstance(exponent, int)  # no NaN or Infinity comes here
+    assert isinstance(exponent, int)  # the pattern admits neither NaN nor Infinity
     assert isinstance(long_exponent, int)
     return exponent > long_exponent and abs(exact - short) < Decimal((0, (1,), exponent))
 
@@ -90,7 +90,7 @@ def _as_stamps(source: str, topic: str, sql_type: str) -> str | None:
 
 
 def shift_s(source: str, topic: str) -> float | None:
-    """Seconds from the source's timestamp to the topic's, None when one is no ordinary timestamp."""
+    """Returns the seconds from the source's timestamp to the topic's; None if either is not an ordinary timestamp."""
     here, there = _stamp(source), _stamp(topic)
     return None if here is None or there is None else (there - here).total_seconds()
 
@@ -116,11 +116,11 @@ def _is_cut(source: str, topic: str) -> bool:
 
 def _as_texts(source: str, topic: str, _: str) -> str | None:
     if source.rstrip(" ") == topic.rstrip(" "):
-        return "has other trailing blanks"
+        return "differs in trailing blanks only"
     if _mended(topic) == source:
         return "is UTF-8 that was read as Latin-1 (mojibake)"
     if _mended(source) == topic:
-        return "is right and the source holds UTF-8 that was read as Latin-1 (mojibake)"
+        return "is right, but the source holds UTF-8 that was read as Latin-1 (mojibake)"
     if "\ufffd" in topic and "\ufffd" not in source:
         return "has characters that could not be decoded (U+FFFD)"
     if source.casefold() == topic.casefold():
@@ -129,7 +129,7 @@ def _as_texts(source: str, topic: str, _: str) -> str | None:
 
 
 def _mended(text: str) -> str | None:
-    """What was damaged by reading UTF-8 as Latin-1 or its Windows cousin."""
+    """Undoes the damage of reading UTF-8 as Latin-1 or Windows-1252; returns None if there is no such damage."""
     for encoding in ("latin-1", "cp1252"):
         try:
             mended = text.encode(encoding).decode()

@@ -1,4 +1,7 @@
-"""The job: every table in turn, one report at the end. What could not be compared is *not verified*, never *equal*."""
+"""The reconcile job: compares each table in turn and writes one report.
+
+A table that could not be compared is *not verified*, never *identical*.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ _EXIT_CODES: Final[dict[Verdict, int]] = {"identical": 0, "different": 1, "not_v
 
 
 class _SourceTimeline(NamedTuple):
-    """The source, and its timeline: after a failover or a restore another one."""
+    """The source and its timeline, which changes with each failover or restore."""
 
     source: Source
     timeline: int
@@ -43,12 +46,12 @@ class _SourceTimeline(NamedTuple):
 
 
 def main(document: str) -> int:
-    """Run it; the report goes to the job's folder, its text to standard output.
+    """Runs the job: writes the report to the job's folder and its text to standard output.
 
     Raises:
         JobError: nothing could be compared at all.
     """
-    # Asked to end, it tidies up: rows may lie in the folder, and the snapshot is open.
+    # Without this handler SIGTERM would end Python at once, with rows in the folder and the snapshot open.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(NO_ANSWER))
     job = ReconcileJob.model_validate_json(document)
     report = reconcile(job, open_session(job.spark, f"cdc reconcile {job.stream.name}"))
@@ -58,11 +61,11 @@ def main(document: str) -> int:
 
 
 def reconcile(job: ReconcileJob, session: AbstractContextManager[SparkSession]) -> Report:
-    """Compare; nothing is printed but progress.
+    """Compares the tables, and prints nothing but progress.
 
     Args:
-        job: what.
-        session: entered when the servers were seen to be there.
+        job: the run.
+        session: entered only after the servers have answered, because it starts Spark.
 
     Raises:
         JobError: nothing could be compared at all.
@@ -80,8 +83,8 @@ def reconcile(job: ReconcileJob, session: AbstractContextManager[SparkSession]) 
         bridge.catch_up()
         if bridge.system_identifier != server.source.system_identifier:
             raise SourceUnreadable(
-                f"the topics were written from server {bridge.system_identifier}, and"
-                f" {job.source.host}:{job.source.port} is {server.source.system_identifier}",
+                f"the topics come from server {bridge.system_identifier}, but"
+                f" {job.source.host}:{job.source.port} is server {server.source.system_identifier}",
                 remedy="point source.dsn to the server that the bridge reads",
             )
         with watch.timing("start of Spark"):
@@ -97,7 +100,7 @@ def reconcile(job: ReconcileJob, session: AbstractContextManager[SparkSession]) 
 
 
 def _begin(job: ReconcileJob, server: _SourceTimeline, brokers: Brokers, folder: RunFolder) -> None:
-    """Note which comparison this is; a run that is resumed must be the one that was begun."""
+    """Notes which comparison this is, and refuses to resume another one."""
     topics = {each.topic for each in job.tables}
     identity = identity_of(job, str(server), brokers.topic_ids(topics))
     begun = read_identity(folder.identity)

@@ -1,19 +1,19 @@
-"""Whether the bridge can have written a record: what its header says, held against what source and bridge say.
+"""Decides whether the bridge can have written a record, by checking its header against the source and the bridge.
 
-A record that a snapshot does not see exempts its key from comparison for the moment. So what a header says of itself
-must not be enough: another system's transaction ids are ahead of the source's by millions, and its records would be in
-flight for ever. Whatever lies in a topic was committed in the source before the topic's ends were pinned. Hence, asked
-after that,
+A record that the snapshot does not see exempts its key from comparison for the moment. So a header's own word must not
+be enough: another system's transaction ids may be millions ahead of the source's, and its records would be in flight
+for ever. But whatever the bridge wrote into a topic was committed in the source before the topic's ends were pinned. So
+if source and bridge are asked after that, the following holds for the bridge's records:
 
-* a commit's LSN lies before the end of the source's WAL;
-* a new snapshot sees the transaction, and covers the snapshot of a backfill's chunk. It may not see one that waits for
-  a synchronous standby or is about to become visible: then the bridge names it (``Progress.unseen``), once its progress
-  has passed that end of the WAL. To wait for this is left to the second look (``is_vouched``);
-* the schemas topic has the definition that the record was written with.
+* The LSN of the commit lies before the end of the source's WAL.
+* A new snapshot sees the transaction, or covers the snapshot of the backfill's chunk. A transaction that waits for a
+  synchronous standby, or is about to become visible, may be missing. Then the bridge names it (``Progress.unseen``)
+  once its progress has passed that end of the WAL. Only the second look waits for that (``is_vouched``).
+* The schemas topic has the definition that the record was written with.
 
-What is against one of these is *foreign*: it counts like any record, as whoever reads the topic takes it, and a key
-whose newest record is foreign is never identical. What names a transaction that became visible while the topic was read
-cannot be told apart: the next run sees it.
+A record that violates one of these is *foreign*. It counts like any record, because readers of the topic take it for
+the row, and a key whose newest record is foreign is never identical. A foreign record that names a transaction which
+became visible while the topic was read cannot be recognized in this run; the next run compares it.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _NOW: Final = "SELECT pg_catalog.pg_current_snapshot()::text, pg_catalog.pg_curr
 
 
 class ForeignReason(NamedTuple):
-    """Why a record is not the bridge's.
+    """Why a record does not look like the bridge's.
 
     Attributes:
-        text: in words.
-        may_be_ours: the source named what it has by then, and the bridge was not asked yet (``is_vouched`` of
-            ``PossibleRecords``).
+        text: the reason in words; the report shows it after "because".
+        may_be_ours: only the source was asked, not yet the bridge, so the record may be the bridge's after all (see
+            ``PossibleRecords.is_vouched``).
     """
 
     text: str
@@ -57,14 +57,14 @@ class ForeignReason(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PossibleRecords:
-    """What the bridge can have written, by what was asked after the ends of the topics were pinned.
+    """What the bridge can have written, from answers given after the topics' ends were pinned.
 
     Attributes:
-        snapshot: of the source.
-        lsn: the end of its WAL.
-        definitions: by topic and fingerprint.
-        unseen: ``Progress.unseen`` of the bridge, when it had published everything before ``lsn``.
-        is_vouched: whether the bridge was asked; else ``unseen`` is empty.
+        snapshot: a snapshot of the source.
+        lsn: the end of the source's WAL.
+        definitions: the schemas topic's definitions, by topic and fingerprint.
+        unseen: the bridge's ``Progress.unseen`` once it had published everything before ``lsn``.
+        is_vouched: the bridge was asked; otherwise ``unseen`` is empty.
     """
 
     snapshot: VisibleTransactions
@@ -74,25 +74,25 @@ class PossibleRecords:
     is_vouched: bool = False
 
     def is_foreign(self, topic: str | None = None) -> Column:
-        """Boolean column over records of a topic, or of several when they have a column ``topic``."""
+        """Returns a boolean column over the records of ``topic``, or of several topics, named in a column ``topic``."""
         lsn, xid = lsn_number(header_field("lsn")), header_field("xid").cast("bigint")
         snap = header_field("snap")
         xmin, xmax = (fn.get(fn.split(snap, ":"), place).cast("bigint") for place in (0, 1))
         is_known_author = fn.when(xid.isNull(), (xmin <= xmax) & covers(self.snapshot, snap)).otherwise(
             sees(self.snapshot, xid) | xid.isin(*self.unseen) if self.unseen else sees(self.snapshot, xid)
         )
-        # From 2^63 on an LSN is negative here
+        # A bigint is signed: an LSN from 2^63 on turns negative here.
         is_known_place = (lsn >= 0) & (lsn < fn.lit(int(self.lsn)))
         known = is_known_place & self._has_definition(topic) & is_known_author
         return fn.when(fn.col("header").isNull(), fn.lit(True)).otherwise(fn.coalesce(~known, fn.lit(True)))
 
     def why_foreign(self, topic: str, header: str | None, other: str | None) -> ForeignReason | None:
-        """The same of one record, in words; None when the bridge can have written it.
+        """Returns why one record is foreign, in words; None if the bridge can have written it.
 
         Args:
-            topic: that it lies in.
-            header: when it is of the contract.
-            other: a header that is not.
+            topic: the record's topic.
+            header: its header ``cdc``, if that is of the topic contract.
+            other: its header ``cdc``, if that is not.
         """
         if header is None:
             return ForeignReason(
@@ -105,7 +105,7 @@ class PossibleRecords:
             return ForeignReason("its header is not of the topic contract", False)
         if told.lsn >= self.lsn:
             return ForeignReason(
-                f"the source's WAL had not come to its LSN ({self.lsn} at the time)", not self.is_vouched
+                f"its LSN lies beyond the source's WAL, which ended at {self.lsn}", not self.is_vouched
             )
         if told.xid is not None and not self.snapshot.sees(told.xid) and told.xid not in self.unseen:
             return ForeignReason(
@@ -113,7 +113,7 @@ class PossibleRecords:
             )
         if snap is not None and not self.snapshot.covers(snap):
             return ForeignReason(
-                f"the source has not had its snapshot yet ({self.snapshot} at the time)", not self.is_vouched
+                f"the source has not reached its snapshot yet (it was at {self.snapshot})", not self.is_vouched
             )
         if told.schema not in self.definitions.get(topic, {}):
             return ForeignReason(
@@ -130,14 +130,14 @@ class PossibleRecords:
 
 
 class Origins:
-    """Asks source and bridge.
+    """Asks the source and the bridge what the bridge can have written.
 
     Args:
-        source: the database.
-        brokers: hold the schemas topic.
-        bridge: what it says of itself.
-        stream: its name.
-        timeout_s: how long to wait for it.
+        source: the source database.
+        brokers: the cluster with the schemas topic.
+        bridge: the bridge's progress.
+        stream: the bridge's name.
+        timeout_s: how long to wait for the bridge.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class Origins:
         self._timeout_s = timeout_s
 
     def now(self, unseen: frozenset[int] = frozenset(), *, is_vouched: bool = False) -> PossibleRecords:
-        """What the source says; call it when the ends of the topics are pinned."""
+        """Asks the source. Call this only after the ends of the topics were pinned."""
         with contextlib.closing(connect(self._source)) as conn, reading("taking the snapshot again"):
             row = conn.execute(_NOW).fetchone()
         assert row is not None
@@ -158,11 +158,12 @@ class Origins:
         return PossibleRecords(VisibleTransactions.parse(row[0]), LSN.parse(row[1]), definitions, unseen, is_vouched)
 
     def vouched(self) -> PossibleRecords:
-        """What the source and the bridge say.
+        """Asks the bridge, too, once it has published everything up to now.
 
         Raises:
-            NotCaughtUp: the bridge has not published everything in time.
+            NotCaughtUp: the bridge did not get there in time.
         """
         self._bridge.wait_for(position_now(self._source), self._timeout_s)
-        # Asked before the snapshot: what the bridge has forgotten by now a snapshot sees from now on
+        # Before the snapshot: a transaction that the bridge no longer names is visible to any snapshot taken from now
+        # on.
         return self.now(frozenset(self._bridge.unseen), is_vouched=True)

@@ -1,4 +1,4 @@
-"""The third side: a replica, at the LSN that it records, against the topic cut at the same LSN."""
+"""Compares a replica, at the LSN that it records, with the topic cut at the same LSN."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _REMEDY: Final = "allow a longer snapshot: --max-snapshot-seconds"
 
 
 class ComparedReplica(NamedTuple):
-    """``why_not``: why it was not compared, else empty; then there are no findings."""
+    """The result of comparing a replica table; if it was not compared, ``why_not`` says why and the rest is None."""
 
     counts: ReplicaCounts | None
     findings: DataFrame | None
@@ -41,10 +41,10 @@ class ComparedReplica(NamedTuple):
 def compare_replica(
     job: ReconcileJob, table: JobTable, tools: Comparison, work: Path, say: Say, *, by_position: bool
 ) -> ComparedReplica:
-    """Replica against topic; keys that differ are looked at again until they agree or the rounds are used up.
+    """Compares the replica with the topic. Keys that differ are compared again until they agree or no round is left.
 
-    A second round matters: what somebody wrote into the topic behind the last cut is not in the replica yet.
-    ``by_position`` is as in ``RecordMoment``.
+    The second round matters: a record written into the topic after the last cut is not in the replica yet.
+    ``by_position`` is explained at ``RecordMoment``.
     """
     assert job.replica is not None
     assert table.replica is not None
@@ -56,7 +56,9 @@ def compare_replica(
     findings: DataFrame | None = None
     if job.replica_lsn:
         _wait_for(job, LSN.parse(job.replica_lsn))
-    with contextlib.closing(connect(job.replica)) as conn:
+    # Ask once without a snapshot: if the table is not there yet, hold() would fail instead of saying why.
+    # Somebody may hold a lock on the sink's own tables, in a migration say; we must not wait for ever.
+    with contextlib.closing(connect(job.replica, lock_timeout_s=job.fence_timeout_s)) as conn:
         _, why_not = recorded(conn, job.stream.name, table, job.replica)
         if why_not:
             return ComparedReplica(None, None, why_not)
@@ -99,7 +101,7 @@ def compare_replica(
 
 
 def replica_table(table: JobTable) -> JobTable:
-    """The replica of a table that has one, as a table to be read."""
+    """Returns the replica of a table as a table to read: under its own name, without a row filter."""
     assert table.replica is not None
     namespace, name = table.replica
     return table.model_copy(update={"namespace": namespace, "name": name, "row_filter": None, "rereads": False})
@@ -108,21 +110,22 @@ def replica_table(table: JobTable) -> JobTable:
 def _wait_for(job: ReconcileJob, lsn: LSN) -> None:
     assert job.replica is not None
     deadline = time.monotonic() + job.fence_timeout_s
-    with contextlib.closing(connect(job.replica)) as conn, reading("waiting for the replica"):
+    replica = connect(job.replica, lock_timeout_s=job.fence_timeout_s)
+    with contextlib.closing(replica) as conn, reading("waiting for the replica"):
         while True:
             cut = conn.execute("SELECT lsn::text FROM cdc.cut WHERE name = %s", (job.stream.name,)).fetchone()
             if cut is not None and cut[0] is not None and LSN.parse(cut[0]) >= lsn:
                 return
             if time.monotonic() > deadline:
                 raise NotCaughtUp(
-                    f"the replica did not come to {lsn} in {job.fence_timeout_s:.0f} s",
-                    remedy="see whether the sink runs (cdc status), or allow more: --fence-timeout",
+                    f"the replica did not reach {lsn} within {job.fence_timeout_s:.0f} s",
+                    remedy="check with cdc status whether the sink runs, or allow more time with --fence-timeout",
                 )
             time.sleep(_PAUSE_S)
 
 
 def recorded(conn: psycopg.Connection[Any], stream: str, table: JobTable, replica: PostgresSettings) -> tuple[LSN, str]:
-    """The replica's LSN, or why its table says nothing."""
+    """Returns the LSN at which the replica equals the source, or why this table cannot be compared."""
     with reading("looking for the replica's LSN"):
         if conn.execute("SELECT pg_catalog.to_regclass('cdc.cut')").fetchone() == (None,):
             return LSN(0), f"database {replica.database} holds no replica yet; start the sink (cdc sink)"
@@ -136,18 +139,18 @@ def recorded(conn: psycopg.Connection[Any], stream: str, table: JobTable, replic
     if state[0] != "exact":
         return LSN(0), f"the replica's table is {state[0]}" + (f": {state[1]}" if state[1] else "")
     if cut[0] is None:
-        return LSN(0), "the sink catches up: the replica does not know at which LSN it equals the source"
+        return LSN(0), "the sink is catching up, so the replica does not know yet at which LSN it equals the source"
     return LSN.parse(cut[0]), ""
 
 
 def replica_counts(name: str, lsn: LSN, rows: int, findings: DataFrame | None) -> ReplicaCounts:
-    """For the report.
+    """Computes the replica's counts for the report.
 
     Args:
-        name: of the replica's table.
-        lsn: its cut.
-        rows: how many it has.
-        findings: of keys that were looked at twice; None when none were.
+        name: the name of the replica's table.
+        lsn: the replica's cut.
+        rows: how many rows the table has.
+        findings: the findings of the second look; None if no key needed one.
     """
     found = {"with_row": 0} if findings is None else summary.counted(findings)
     return ReplicaCounts(

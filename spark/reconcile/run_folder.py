@@ -1,9 +1,9 @@
-"""The folder of a run: one run at a time, nothing in it of a run before, and no rows left when the run has ended.
+"""Manages the folder of a run: only one run uses it, it keeps nothing of an earlier run, and no rows stay in it.
 
-``work/`` holds whole rows and the ledger of what is done. It goes when every table has its verdict. It stays for
-``--resume`` when a run was killed or could not finish, but never of a run whose values are to be hidden: that one
-cannot be resumed. What was not resumed goes with the next run: into the same folder, or, where each run gets a folder
-of its own beside the others, of the same bridge.
+``work/`` holds whole rows and the ledger of finished passes. It is removed when every table has its verdict. It stays
+for ``--resume`` if the run was killed or could not finish, except with ``--redact``: such a run cannot be resumed. If
+nobody resumes it, the next run removes it: a run into the same folder, or, if each run gets a folder of its own, any
+run of the same bridge beside it.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from cdc.spark.report.write import NAMES
 _LOCK: Final = ".cdc-reconcile.lock"
 _WORK: Final = "work"
 _OWN_FOLDER: Final = re.compile(r"reconcile-[0-9]{8}T[0-9]{6}Z")
-"""As the command names them when nobody does."""
+"""The names that the command chooses for folders without ``--report``."""
 _OF_A_RUN: Final = ("differing", "after-repair")
-"""Folders that a run leaves beside its report."""
+"""The folders that a run leaves beside its report."""
 
 
 class RunFolder:
-    """A folder that this run has for itself.
+    """The folder that a run has to itself.
 
     Attributes:
-        work: where it keeps what it needs until it has ended.
+        work: the folder for files that the run needs until it ends.
     """
 
     def __init__(self, place: Path) -> None:
@@ -44,44 +44,44 @@ class RunFolder:
 
     @property
     def identity(self) -> Path:
-        """File that says which comparison was begun here."""
+        """The file that says which comparison was begun here."""
         return self.work / "run.json"
 
     def done(self) -> None:
-        """Nothing is left for a resumed run."""
+        """Says that nothing is left to resume, so ``work`` can be removed."""
         self._is_done = True
 
     @property
     def is_done(self) -> bool:
-        """Whether ``done`` was said."""
+        """True after ``done``."""
         return self._is_done
 
 
 @contextmanager
 def occupied(job: ReconcileJob) -> Iterator[RunFolder]:
-    """The job's folder for the time of the block.
+    """Occupies the job's folder for the duration of the block.
 
     Raises:
-        JobError: it cannot be written, another run is in it, or there is nothing to resume.
+        JobError: the folder is not writable, another run uses it, or there is nothing to resume.
     """
     place = Path(job.folder)
     if job.resume and job.redact:
         raise JobError(
-            "--resume with --redact: a run that hides values keeps nothing to go on with",
-            remedy="leave one of them out",
+            "--resume does not go with --redact: a run that hides values keeps nothing to resume from",
+            remedy="leave one of the two out",
         )
     try:
         place.mkdir(parents=True, exist_ok=True)
         lock = os.open(place / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise JobError(
-            f"{place} cannot be written: {error.strerror}", remedy="name another folder: --report"
+            f"cannot write to {place}: {error.strerror}", remedy="name another folder with --report"
         ) from error
     try:
         _take(lock, place)
         folder = RunFolder(place)
         if job.resume and not folder.identity.exists():
-            raise JobError(f"{place} holds no run that could go on", remedy="leave --resume out to begin one")
+            raise JobError(f"{place} holds no run to resume", remedy="leave --resume out to begin a new one")
         _empty(place)
         if not job.resume:
             shutil.rmtree(folder.work, ignore_errors=True)
@@ -105,29 +105,29 @@ def _take(lock: int, place: Path) -> None:
 
 
 def _tidy_beside(place: Path, bridge: str) -> None:
-    """Remove the rows that killed runs left in folders of their own: nobody goes back there."""
+    """Removes the rows that killed runs left in folders of their own: nobody would clean up there otherwise."""
     for other in sorted(place.parent.iterdir()):
         if other == place or not _OWN_FOLDER.fullmatch(other.name) or not (other / _WORK).is_dir():
             continue
         try:
             lock = os.open(other / _LOCK, os.O_RDWR)
-        except OSError:  # none of ours, or not ours to remove
+        except OSError:  # not a folder of ours, or not ours to remove
             continue
         try:
             _take(lock, other)
             begun = read_identity(RunFolder(other).identity)
-            # A run that has not noted what it is has read nothing yet. Another bridge's may still be resumed.
+            # Without an identity the run has read nothing yet. A run of another bridge may still be resumed.
             if begun is None or begun.get(BRIDGE) == bridge:
                 shutil.rmtree(other / _WORK, ignore_errors=True)
-                sys.stderr.write(f"{other.name}: removed the rows that a run left there which was killed\n")
-        except JobError:  # that run goes on
+                sys.stderr.write(f"{other.name}: removed the rows that a killed run left there\n")
+        except JobError:  # the lock is taken: that run is still going
             continue
         finally:
             os.close(lock)
 
 
 def _empty(place: Path) -> None:
-    """Of an earlier run nothing may stay, or it would be read as this one's answer should this one break off."""
+    """Removes an earlier run's results: if this run breaks off, they would be taken for its answer."""
     for name in _OF_A_RUN:
         if (place / name).exists():
             shutil.rmtree(place / name)

@@ -1,6 +1,6 @@
-"""Second look: whole rows of the candidates, decoded and compared column by column, each with the verdict of the rule.
+"""The second look: decodes whole rows of the candidates, compares them column by column, and applies the rule.
 
-Runs on Spark's workers, one key at a time. The reading of values shares no code with the bridge.
+It runs on Spark's workers, one key at a time. Its decoder of values shares no code with the bridge.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ _FINDINGS: Final = pa.schema(
 )
 _BLANKS: Final = " \t\n\r"
 _SAID: Final = 200
-"""Characters of a header that are shown: the bridge's own have about a hundred."""
+"""How many characters of a header are shown. The bridge's own headers have about a hundred."""
 FINDINGS_DDL: Final = (
     "key string, key_bytes binary, difference string, source map<string,string>, other map<string,string>,"
     " differing array<string>,"
     " partition int, offset bigint, op string, lsn string, seq bigint, xid bigint, commit_ts_us bigint, cause string,"
     " bucket int, key_hash bigint, home_partition int, unsure boolean"
 )
-"""Of each key that was looked at twice, equal ones too (``difference`` is then ``identical``)."""
+"""One row for each key that needed a second look, equal ones included (``difference`` is then ``identical``)."""
 
 BUCKETS: Final = 64
-"""For the chart of key buckets: enough to see a pattern, few enough to be looked at."""
+"""How many bars the chart of key buckets has: enough to see a pattern, few enough to look at."""
 
 
 class UnreadableValue(NamedTuple):
-    """``why`` a value is no row of the contract."""
+    """Stands for a value that does not hold a row by the topic contract, and says ``why``."""
 
     why: str
 
@@ -75,17 +75,17 @@ TopicRow: TypeAlias = Mapping[str, str | None] | UnreadableValue | None
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What the verdict on a key depends on, besides the key.
+    """Everything besides the key itself that the verdict on a key depends on.
 
     Attributes:
-        table: with the columns to compare.
-        partitions: of the topic.
-        kept_since_ms: see ``verdict.kept_since_ms``.
-        outrun: see ``verdict.is_outrun``.
-        compared: columns that count; the others are shown only.
-        definitions: by fingerprint, the columns that the table's records were written with.
-        side: what the database is: the source, or the replica of the topic.
-        origin: see ``comparison.Sides``.
+        table: the table, with its columns.
+        partitions: how many partitions the topic has.
+        kept_since_ms: the result of ``verdict.kept_since_ms``.
+        outrun: the result of ``verdict.is_outrun``.
+        compared: the columns that count; the others are only shown.
+        definitions: the definitions that the table's records were written with, by fingerprint.
+        side: ``topic`` if the source is compared with the topic, ``replica`` if a replica is.
+        origin: as in ``comparison.Sides``.
     """
 
     table: JobTable
@@ -99,17 +99,21 @@ class Rule:
 
     @property
     def documents(self) -> Collection[str]:
-        """Columns of type json, which keep a document as it was written."""
+        """The columns of type json, which keep a document exactly as it was written."""
         return {each.name for each in self.table.columns if each.sql_type == "json"}
 
 
 def read_findings(spark: SparkSession, folder: str) -> DataFrame:
-    """What was stored there. Its schema is known: to read it from the files would be a job."""
+    """Reads stored findings. The schema is given, because Spark would run a job to read it from the files."""
     return spark.read.schema(FINDINGS_DDL).parquet(folder)
 
 
-def sums_by_key(records: DataFrame, moment: RecordMoment, rule: Rule) -> DataFrame:
-    """The candidates' records, one row per key: ``key`` binary, ``key_hash``, ``states`` (one struct per partition)."""
+def latest_by_key(records: DataFrame, moment: RecordMoment, rule: Rule) -> DataFrame:
+    """Reduces records to one row per key, with the latest record that counts in each partition.
+
+    Returns:
+        ``key`` binary, ``key_hash`` bigint, ``states``: an array with one struct per partition.
+    """
     counts = moment.counts() if rule.origin is None else moment.counts() | rule.origin.is_foreign(rule.table.topic)
     position = fn.struct(lsn_number(header_field("lsn")), header_field("seq").cast("bigint"))
     counted = records.select(
@@ -136,12 +140,12 @@ def sums_by_key(records: DataFrame, moment: RecordMoment, rule: Rule) -> DataFra
 
 
 def findings(source: DataFrame, topic: DataFrame, rule: Rule) -> DataFrame:
-    """Judge every key that is on either side, but for rows of the source that are not to be compared.
+    """Judges every key that either side has, except for rows of the source that ``--where`` leaves out.
 
     Args:
-        source: as ``SourceRows.rows`` returns it.
-        topic: as ``sums_by_key`` returns it.
-        rule: how.
+        source: from ``SourceRows.rows``.
+        topic: from ``latest_by_key``.
+        rule: how to judge.
     """
     left = source.select(fn.col("key").cast("binary").alias("key"), "key_hash", "source_columns", "chosen")
     joined = left.join(topic, ["key", "key_hash"], "full_outer")
@@ -165,7 +169,7 @@ def _judged(rule: Rule, row: Mapping[str, Any]) -> dict[str, Any]:
         texts = json.loads(row["source_columns"])
         source = {column.name: text for column, text in zip(columns, texts, strict=True)}
     home = partition_of(key, rule.partitions)
-    # What lies elsewhere a sink leaves out.
+    # The sink ignores records outside of the key's own partition, so they do not count against a replica.
     states = [each for each in row["states"] or [] if rule.side == "topic" or each["partition"] == home]
     topic_rows = {each["partition"]: _topic_row(each, rule) for each in states}
     verdict = judge_scattered(
@@ -217,7 +221,7 @@ def _judged(rule: Rule, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _telling_state(states: Sequence[Mapping[str, Any]], rows: Mapping[int, Any], home: int) -> Mapping[str, Any] | None:
-    """The state to show: a stray live record explains more than the one at home."""
+    """Returns the state to show. A live record in a wrong partition explains more than the one in the right one."""
     strays = [each for each in states if each["partition"] != home and rows[each["partition"]] is not None]
     return next(iter(strays), next((each for each in states if each["partition"] == home), None))
 
@@ -236,21 +240,22 @@ def _state(state: Mapping[str, Any], row: TopicRow, rule: Rule) -> TopicState:
 
 
 def _why_foreign(state: Mapping[str, Any], rule: Rule) -> ForeignReason | None:
-    """Why the bridge cannot have written the latest record that counts; None when it can, or there is none."""
+    """Returns why the bridge cannot have written the latest record that counts; None if it can, or if there is none."""
     if rule.origin is None or state["offset"] is None:
         return None
     return rule.origin.why_foreign(rule.table.topic, state["header"], state["other_header"])
 
 
 def _compared(row: TopicRow, rule: Rule) -> tuple[object, ...] | None:
-    """What counts of a row; a column that a record of an older schema lacks is NULL for whoever reads the topic.
+    """Returns the columns of a row that count.
 
-    A replica does not hold the blanks around a document (docs/exceptions.md).
+    A column that an older record lacks is NULL, as for any reader of the topic. A replica does not keep the blanks
+    around a JSON document (docs/exceptions.md), so they are stripped for it.
     """
     if row is None:
         return None
     if isinstance(row, UnreadableValue):
-        return (row,)  # whoever reads the topic meets this as the row: it differs from any
+        return (row,)  # readers of the topic get this value as the row, so it must differ from every row
     documents = rule.documents if rule.side == "replica" else ()
     texts = ((name, row.get(name)) for name in rule.compared)
     return tuple(text.strip(_BLANKS) if text and name in documents else text for name, text in texts)
@@ -259,7 +264,7 @@ def _compared(row: TopicRow, rule: Rule) -> tuple[object, ...] | None:
 def _shown(
     source: Mapping[str, str | None] | None, topic: Mapping[str, str | None] | None, rule: Rule
 ) -> tuple[Mapping[str, str | None] | None, Mapping[str, str | None] | None]:
-    """The compared columns; of the topic those that it has."""
+    """Returns both rows, each with those of the compared columns that it has."""
 
     def only(row: Mapping[str, str | None] | None) -> Mapping[str, str | None] | None:
         return None if row is None else {name: row[name] for name in rule.compared if name in row}
@@ -268,7 +273,7 @@ def _shown(
 
 
 def _topic_row(state: Mapping[str, Any], rule: Rule) -> TopicRow:
-    """The row of the latest record that counts; None for a tombstone, or without one."""
+    """Returns the row in the latest record that counts; None if that is a tombstone, or if there is none."""
     if state["offset"] is None or state["value"] is None:
         return None
     try:
@@ -279,7 +284,7 @@ def _topic_row(state: Mapping[str, Any], rule: Rule) -> TopicRow:
 
 
 def _texts(value: bytes, header: Header | None, rule: Rule) -> dict[str, str | None]:
-    """A record's columns, read by the definition that it was written with: the table may have another by now."""
+    """Reads a record's columns with the definition it was written with, because the table may have changed since."""
     kinds = {column.name: kind_of(column.sql_type) for column in rule.table.columns}
     if header is None:
         return row_texts(value, kinds)
@@ -289,7 +294,7 @@ def _texts(value: bytes, header: Header | None, rule: Rule) -> dict[str, str | N
     if not header.json_null:
         return row_texts(value, kinds)
     if written is None or max(header.json_null) >= len(written.columns):
-        raise DecodeError(f"json_null counts columns of definition {header.schema}, which the schemas topic lacks")
+        raise DecodeError(f"json_null names columns of definition {header.schema}, which the schemas topic lacks")
     return row_texts(value, kinds, [written.columns[index].name for index in header.json_null])
 
 
@@ -317,7 +322,7 @@ def _said(state: Mapping[str, Any]) -> str:
 
 
 def _canonical(key: bytes, table: JobTable) -> bytes:
-    """The bytes that the contract gives the same logical key; the key itself where it is no key of the table."""
+    """Returns the bytes that the contract prescribes for this logical key; the bytes given if they are not a key."""
     kinds = {column.name: column.kind for column in table.columns}
     try:
         members = split_object(key.decode())

@@ -1,4 +1,4 @@
-"""What a run was asked to compare: refused when it names what is not there, never equal when it is nothing. Pure."""
+"""Checks what a run was asked to compare: it must exist, and comparing nothing never counts as identical. Pure."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from cdc.spark.errors import JobError
 
 
 def refuse_unknown(job: ReconcileJob) -> None:
-    """Stop before anything is looked at.
+    """Stops a run that asks for something that does not exist, before anything is read.
 
     Raises:
-        JobError: there is no table to compare, or a column was asked for that its table does not have.
+        JobError: there is no table to compare, or a table lacks a column that was asked for.
     """
     if not job.tables:
-        raise JobError("there is no table to compare", remedy="see what is captured (cdc tables list)")
+        raise JobError("there is no table to compare", remedy="see what is captured with cdc tables list")
     tables = {each.qualified_name: each for each in job.tables}
     for name, asked in job.columns.items():
         if name not in tables:
-            raise JobError(f"--columns of {name}, which is not compared", remedy=f"name that table: {name}")
+            raise JobError(f"--columns names {name}, which is not compared", remedy=f"name the table, too: {name}")
         known = [each.name for each in tables[name].columns]
         for column in asked:
             if column not in known:
@@ -31,16 +31,16 @@ def refuse_unknown(job: ReconcileJob) -> None:
 
 
 def only_compared(job: ReconcileJob, table: JobTable) -> tuple[str, ...]:
-    """The columns to compare of a table: all, or those asked for."""
+    """Returns the columns of a table to compare: those asked for, or all."""
     return job.columns.get(table.qualified_name) or tuple(each.name for each in table.columns)
 
 
 def why_nothing(job: ReconcileJob, rows: int) -> str:
-    """Why a comparison that found no difference compared nothing that was asked for; empty when it did.
+    """Returns why a comparison without differences compared nothing at all; empty if it compared something.
 
     Args:
         job: the run.
-        rows: of the source, that were to be compared.
+        rows: how many rows of the source were to be compared.
     """
     if job.where is not None and not rows:
         return f"the condition {job.where} holds for no row of the source, so nothing was compared"

@@ -1,4 +1,4 @@
-"""Findings in Parquet → sums, charts and samples of a report; Spark counts, the driver gets what a page can show."""
+"""Turns findings into a report's counts, charts and samples. Spark counts; the driver gets only what a page shows."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from cdc.spark.report.model import Bar, ColumnDifferences, DifferenceClass, Exam
 
 _DIFFERENCES: Final = ("missing_in_topic", "extra_in_topic", "value_mismatch", "foreign")
 _OF_REPLICA: Final[Mapping[str, str]] = {
-    # The database is the replica here: what the topic lacks, the replica has too much.
+    # Here the database that was read is the replica: a row that the topic lacks is one too many in the replica.
     "missing_in_topic": "extra_in_replica",
     "extra_in_topic": "missing_in_replica",
 }
 _SHOWN: Final = (*_DIFFERENCES, "in_flight", "unverifiable")
-"""Classes with samples: what differs first, then what could not be judged."""
+"""The classes that get samples: first the differences, then what could not be judged."""
 
 _MOST_CAUSES: Final = 20
 _MOST_BARS: Final = 256
@@ -28,12 +28,12 @@ _HOUR_US: Final = 3_600_000_000
 
 
 def differing(findings: DataFrame) -> DataFrame:
-    """Only the keys that are known to differ."""
+    """Keeps only the keys that are proven to differ."""
     return findings.where(fn.col("difference").isin(*_DIFFERENCES))
 
 
 def counted(findings: DataFrame) -> dict[str, int]:
-    """Keys by class; and ``with_row``: keys with a row in the database that are not identical."""
+    """Counts the keys by class; ``with_row`` counts those that have a row in the database and are not identical."""
     rows = findings.groupBy("difference").agg(fn.count("*"), fn.count("source")).collect()
     counts = {row[0]: row[1] for row in rows}
     counts["with_row"] = sum(row[2] for row in rows if row[0] != "identical")
@@ -41,12 +41,12 @@ def counted(findings: DataFrame) -> dict[str, int]:
 
 
 def of_side(difference: str, side: Side) -> DifferenceClass:
-    """The report's word for a class."""
+    """Returns the report's word for a class."""
     return cast("DifferenceClass", _OF_REPLICA.get(difference, difference) if side == "replica" else difference)
 
 
 def samples(findings: DataFrame, side: Side, limit: int) -> tuple[Sample, ...]:
-    """The first keys of each class."""
+    """Returns the first keys of each class, up to ``limit``."""
     place = fn.row_number().over(Window.partitionBy("difference").orderBy("key"))
     first = (
         findings.where(fn.col("difference").isin(*_SHOWN)).withColumn("place", place).where(fn.col("place") <= limit)
@@ -56,7 +56,7 @@ def samples(findings: DataFrame, side: Side, limit: int) -> tuple[Sample, ...]:
 
 
 def columns(findings: DataFrame, table: JobTable) -> tuple[ColumnDifferences, ...]:
-    """Of each column that differs somewhere, how."""
+    """Returns how each column differs, for the columns that differ in some row."""
     mismatches = findings.where(fn.col("difference") == "value_mismatch")
     each = mismatches.select(fn.explode("differing").alias("name"), "source", "other", "cause").select(
         "name",
@@ -86,7 +86,7 @@ def columns(findings: DataFrame, table: JobTable) -> tuple[ColumnDifferences, ..
 
 
 def charts(findings: DataFrame) -> tuple[tuple[Bar, ...], Histograms]:
-    """How often each kind of cause was named; and differences by commit time, partition and key bucket."""
+    """Counts the differences by kind of cause, and by commit time, partition and key bucket."""
     found = differing(findings)
     unit_us = _unit_us(found)
     counted_by = {
@@ -95,7 +95,7 @@ def charts(findings: DataFrame) -> tuple[tuple[Bar, ...], Histograms]:
         "partition": fn.col("partition"),
         "bucket": fn.col("bucket"),
     }
-    # One look for all of them; which of the four a count is by, is told by a bit for each that it is not by.
+    # One query for all four. grouping_id() has a bit for each column; the one that a row is grouped by has a 0.
     groups = found.select(*[by.alias(name) for name, by in counted_by.items()]).groupingSets(
         [[fn.col(name)] for name in counted_by], *counted_by
     )
@@ -114,7 +114,7 @@ def charts(findings: DataFrame) -> tuple[tuple[Bar, ...], Histograms]:
 
 
 def _unit_us(found: DataFrame) -> int:
-    """So long that the bars by commit time are few."""
+    """Chooses the time span of a bar, long enough that there are about 60 bars at most."""
     span = found.agg(fn.min("commit_ts_us").alias("first"), fn.max("commit_ts_us").alias("last")).collect()[0]
     if span["first"] is None:
         return _DAY_US
@@ -140,7 +140,7 @@ def _column(row: Row, types: Mapping[str, str]) -> ColumnDifferences:
 
 
 def _sample(row: Row, side: Side) -> Sample:
-    # Against the replica the topic stands for the source, and the database that was read is the other side.
+    # For a replica the topic takes the source's place, and the database that was read is the other side.
     source, other = (row["other"], row["source"]) if side == "replica" else (row["source"], row["other"])
     return Sample(
         side=side,

@@ -1,4 +1,4 @@
-"""One table on all its sides, to its part of the report; what keeps it from a verdict is said there: not verified."""
+"""Compares one table on all sides and writes its part of the report, even if something keeps it from a verdict."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ FROM (VALUES (%s)) AS wanted (slot)
 LEFT JOIN pg_catalog.pg_replication_slots s ON s.slot_name = wanted.slot
 LEFT JOIN pg_catalog.pg_stat_replication r ON r.pid = s.active_pid
 """
-"""A walsender knows how long the newest commit has waited for its reader; bytes behind may hold no commit at all."""
+"""Asks for the lag in bytes and seconds. Bytes may hold no commit at all; only the walsender knows the seconds."""
 
 
 class JudgedTable(NamedTuple):
-    """``broke_off``: some of the work is undone, so that a resumed run has something to do."""
+    """The report of a table; ``broke_off`` means that work is left for a resumed run."""
 
     report: TableReport
     broke_off: bool
 
 
 class _Reason(NamedTuple):
-    """Why a table is not verified; both empty when it is."""
+    """Why a table is not verified; both texts are empty if it is."""
 
     text: str = ""
     remedy: str = ""
@@ -71,9 +71,9 @@ class Judge:
 
     Args:
         job: the run.
-        spark, brokers, bridge: to read with.
+        spark, brokers, bridge: the session, the cluster and the bridge's progress.
         server: system identifier and timeline of the source.
-        work: folder for what is needed until the run's end.
+        work: the run's folder for files that it needs until it ends.
     """
 
     def __init__(
@@ -88,12 +88,12 @@ class Judge:
         self._replicas: Mapping[str, ReplicaCounts] = {}
 
     def small_tables(self) -> None:
-        """Compare these together; what is found equal is done when its turn comes."""
+        """Compares the small tables together, so that those found equal need no further work in ``table``."""
         tools = self._tools()
         self._replicas = Together(self._job, tools, self._bridge, self._work, _say).compare()
 
     def table(self, table: JobTable) -> JudgedTable:
-        """Compare one; never raises for what concerns this table alone."""
+        """Compares one table. An error that concerns only this table goes into its report and is not raised."""
         job = self._job
         tools = self._tools()
         compared: Compared | None = None
@@ -189,7 +189,7 @@ def _assembled(
 def _samples(
     job: ReconcileJob, counts: Counts, found: DataFrame | None, replica: ComparedReplica
 ) -> tuple[Sample, ...]:
-    """Keys of both sides; Spark is not asked when the counts say that there are none."""
+    """Returns samples of both sides, without a Spark job if the counts say that there are none."""
     samples: tuple[Sample, ...] = ()
     if found is not None and counts.differences + counts.in_flight + counts.unverifiable:
         samples = summary.samples(found, "topic", job.samples)
@@ -199,18 +199,18 @@ def _samples(
 
 
 def _why_open(counts: Counts, replica: ComparedReplica) -> str:
-    """Why a table without any known difference is not verified."""
+    """Returns why a table without a known difference is not verified; empty if no key is in flight."""
     in_flight = counts.in_flight + (replica.counts.in_flight if replica.counts else 0)
     if counts.differences or not in_flight:
         return ""
     return (
-        f"{in_flight:,} keys were still in flight after the last round; look again when they change less, allow more"
-        " rounds (--rounds), or raise topics.min_compaction_lag_ms above the time that a run takes"
+        f"{in_flight:,} keys were still in flight after the last round; run again when they change less often, allow"
+        " more rounds (--rounds), or raise topics.min_compaction_lag_ms above the time that a run takes"
     )
 
 
 def _keep_keys(job: ReconcileJob, table: JobTable, sides: Sequence[tuple[DataFrame | None, str]]) -> str:
-    """Parquet of every key that differs, on any of the sides; its path, or nothing."""
+    """Writes Parquet of every key that differs on either side; returns its path, or an empty text if none does."""
     frames = [summary.differing(frame).withColumn("side", fn.lit(side)) for frame, side in sides if frame is not None]
     if not frames:
         return ""
@@ -223,7 +223,7 @@ def _keep_keys(job: ReconcileJob, table: JobTable, sides: Sequence[tuple[DataFra
 
 
 def _without_values(differing: DataFrame) -> DataFrame:
-    """What can be shown to anyone. A hash of a key is none of it: short keys are found by trying."""
+    """Keeps what anyone may see. Hashes of keys go as well: a short key can be found by trying."""
     kind = fn.substring_index("cause", ":", 1)
     return differing.withColumn("cause", kind).drop("source", "other", "key", "key_bytes", "key_hash")
 
@@ -247,7 +247,7 @@ def _repair(job: ReconcileJob, table: JobTable, counts: Counts, replica: Compare
 
 
 def _lag(job: ReconcileJob, bridge: BridgeProgress) -> tuple[int | None, float | None]:
-    """How far the bridge is behind the WAL, in bytes; and in seconds, as the server sees it, while it has a reader."""
+    """Returns how far the bridge is behind, in bytes of WAL, and in seconds if the slot has a reader."""
     bridge.catch_up()
     with contextlib.closing(connect(job.source)) as conn, reading("asking for the WAL position"):
         row = conn.execute(_WAL_END, (job.stream.slot,)).fetchone()

@@ -1,4 +1,4 @@
-"""One table: pass by pass, round by round, to its part of the report."""
+"""Compares one table with its topic: pass by pass, then round by round for the keys in flight."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ WITH RECURSIVE tree AS (
 )
 SELECT coalesce(sum(greatest(c.reltuples, 0)), 0) FROM tree JOIN pg_catalog.pg_class c USING (oid) WHERE c.relkind = 'r'
 """
-"""By the catalog alone: functions that tell sizes or partitions wait for whoever holds the table exclusively."""
+"""Estimates the rows from the catalog alone: PostgreSQL's size and partition functions wait for exclusive locks."""
 _ROWS_A_SECOND: Final = 50_000
-"""What two cores compare without --state (docs/benchmarks.md). Faster machines do better: it is told, not refused."""
+"""How many rows two cores compare without --state (docs/benchmarks.md). Machines differ, so the run only warns."""
 _SLOWER: Final = "divide the keys over more snapshots (--passes 4), or allow a longer one (--max-snapshot-seconds)"
 
 
 class Compared(NamedTuple):
-    """A table's comparison with its topic.
+    """The result of comparing a table with its topic.
 
     Attributes:
-        findings: of all keys that needed a second look, as the last round left them; None when none did.
-        mode: whether hashes of an earlier run were of use.
+        findings: what the last round found for each key that needed a second look; None if none did.
+        mode: ``incremental`` if the hashes of an earlier run could be used.
     """
 
     counts: Counts
@@ -65,16 +65,16 @@ class Compared(NamedTuple):
 
 
 class TableRun:
-    """Source against topic.
+    """Compares one table of the source with its topic.
 
     Args:
         job: the run.
-        table: which.
-        tools: shared by all tables.
-        bridge: what the bridge says of itself.
+        table: the table.
+        tools: the tools that all tables share.
+        bridge: the bridge's progress.
         server: system identifier and timeline of the source.
-        work: folder of the run for what it needs until its end.
-        say: told about each step.
+        work: the run's folder for files that it needs until it ends.
+        say: receives progress messages.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class TableRun:
             self._kept = KeptHashes(place, server, tools.spark, tools.kafka)
 
     def compare(self) -> Compared:
-        """All passes, then the rounds that the keys in flight need.
+        """Runs all passes, then the rounds that the keys in flight need.
 
         Raises:
             Unverifiable: the table as a whole cannot be judged.
@@ -119,7 +119,8 @@ class TableRun:
             findings = settled if again is None else settled.unionByName(again)
             in_flight = later.round.in_flight
         if findings is not None:
-            looked_at = sum(each.round.keys for each in done)  # none at all: not some keys were, but all
+            # Keys(None) stands for all keys. Zero means the same here: there are findings, so keys were looked at.
+            looked_at = sum(each.round.keys for each in done)
             findings = Keys(looked_at or None).together(findings)
         return Compared(
             counts=self._counts(done, findings),
@@ -136,11 +137,11 @@ class TableRun:
 
     @property
     def _is_restricted(self) -> bool:
-        """Whether only some keys are to be looked at, by whole rows at once."""
+        """True if the job names the keys to compare; then there is no first look by hashes."""
         return self._table.qualified_name in self._job.keys
 
     def _rows(self) -> int:
-        """About how many rows the source has, as it knows without counting."""
+        """Returns PostgreSQL's own estimate of the table's rows."""
         if self._is_restricted:
             return 0
         table = self._table.namespace, self._table.name
@@ -160,7 +161,7 @@ class TableRun:
                 keys = keys_asked_for(self._tools.spark, self._job, self._table) or Keys()
             else:
                 bucket = (number, self._passes)
-                # Of whole rows, also when only some columns count: rows that are equal are equal in those.
+                # Hashes cover whole rows even if only some columns are compared: equal rows are equal in those, too.
                 lines, extent_read = self._hashes(sides, held, extent)
                 looked, keys = self._tools.first_look(sides, held, lines, bucket, f"{folder}/candidates")
             judged = _NOTHING
@@ -184,7 +185,7 @@ class TableRun:
         return done
 
     def _hashes(self, sides: Sides, held: HeldSnapshot, extent: Extent) -> tuple[DataFrame, Extent]:
-        """Of all of the topic, and what has to be read of it for that."""
+        """Returns the hashes of the whole topic, and the part of the topic that was read for them."""
         assert sides.origin is not None
         if self._kept is None:
             return self._tools.hashes(extent, sides.origin), extent
@@ -209,13 +210,18 @@ class TableRun:
         )
 
     def _open(self, stack: ExitStack) -> tuple[HeldSnapshot, Extent, Sides]:
-        """In this order: the bridge's word, the snapshot, the fence, the ends, and what the bridge can have written."""
+        """Prepares a comparison. The order matters (``verdict``, ``origin``).
+
+        First the bridge is asked for its state, then come the snapshot, the fence, the pinned ends, and last what the
+        bridge can have written.
+        """
         self._bridge.catch_up()
         is_whole, unseen = self._bridge.is_whole(self._table.qualified_name), self._bridge.unseen
         held = stack.enter_context(
             hold(self._job.source, (self._table.namespace, self._table.name), self._job.fence_timeout_s)
         )
         stack.enter_context(limited(self._tools.spark, self._job.max_snapshot_s, _SLOWER))
+        # 0 of 1 ms: how long the reading takes is judged at its end (_check_end).
         if why := why_unverifiable(TableEvidence(is_whole, unseen, held.snapshot, 0, 1)):
             raise Unverifiable(why)
         with self._tools.watch.timing("fence"):
@@ -233,10 +239,11 @@ class TableRun:
         return held, extent, sides
 
     def _check_end(self, held: HeldSnapshot, extent: Extent) -> None:
-        """Whether all was read of one topic, and no tombstone may have come and gone since the snapshot."""
+        """Checks that the topic is still the same, and that no tombstone can have come and gone since the snapshot."""
         self._tools.brokers.refuse_another(extent)
         retention_ms = int(self._tools.brokers.settings(self._table.topic)["delete.retention.ms"])
         taken_ms = int((time.monotonic() - held.taken_at) * 1000)
+        # Whether the topic is whole, and what the snapshot does not see, was judged at the start (_open).
         if why := why_unverifiable(TableEvidence(True, (), held.snapshot, taken_ms, retention_ms)):
             raise Unverifiable(why)
 
@@ -264,42 +271,44 @@ class TableRun:
 
 
 def too_long(rows: int, passes: int, limit_s: float) -> str:
-    """What to say before a snapshot that is likely to be held for longer than is allowed; empty when it is not.
+    """Returns a warning if the snapshot is likely to be held for longer than is allowed; otherwise an empty text.
 
     Args:
-        rows: of the table, about.
-        passes: snapshots that share them.
+        rows: about how many rows the table has.
+        passes: over how many snapshots they are divided.
         limit_s: ``--max-snapshot-seconds``.
     """
     seconds = rows / _ROWS_A_SECOND
     if seconds / passes <= limit_s:
         return ""
+    # The options it names leave a quarter of the time to spare.
     return (
-        f"about {rows:,} rows may take {seconds / passes / 60:,.0f} minutes a snapshot, at {_ROWS_A_SECOND:,} rows a"
-        f" second, and the run ends after {limit_s / 60:,.0f}: if this machine is no faster, stop it and give"
-        f" --passes {math.ceil(1.25 * seconds / limit_s)}, or --max-snapshot-seconds"
+        f"about {rows:,} rows may take {seconds / passes / 60:,.0f} minutes per snapshot, at {_ROWS_A_SECOND:,} rows a"
+        f" second, but a snapshot may be held for only {limit_s / 60:,.0f}; unless this machine is faster, stop the run"
+        f" and give --passes {math.ceil(1.25 * seconds / limit_s)}, or --max-snapshot-seconds"
         f" {math.ceil(1.25 * seconds / passes)}"
     )
 
 
 def pass_fence(job: ReconcileJob, bridge: BridgeProgress, held: HeldSnapshot, *, rereads: bool) -> float:
-    """Wait until the topics hold what the snapshot sees.
+    """Waits until the topics hold everything that the snapshot sees.
 
     Args:
         job: the run.
-        bridge: what the bridge says of itself.
+        bridge: the bridge's progress.
         held: the snapshot.
-        rereads: whether the bridge completes rows of the table by reading them again.
+        rereads: the bridge completes rows of the table by reading them again.
 
     Returns:
-        How long that took, in seconds.
+        How long the wait took, in seconds.
 
     Raises:
-        NotCaughtUp: longer than the run allows.
+        NotCaughtUp: the bridge took longer than the run allows.
     """
+    # Called for its side effect: it flushes the WAL, or the bridge of an idle server might never get to held.lsn.
     position_now(job.source)
     waited_s = bridge.wait_for(held.lsn, job.fence_timeout_s)
     if rereads:
-        # A row that was gone when it was to be read again: its successor must be in the topic too.
+        # If a row was gone when the bridge re-read it, the topic must hold the delete as well: see ``verdict``.
         bridge.wait_for(position_now(job.source), job.fence_timeout_s)
     return waited_s

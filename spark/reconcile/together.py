@@ -1,9 +1,9 @@
-"""Small tables together: one snapshot, one fence and one look by hashes for up to a hundred of them.
+"""Compares small tables together: one snapshot, one fence and one first look for up to a hundred of them.
 
-A look costs Spark seconds of planning, however few the rows are, and each snapshot waits for the bridge. So tables of
-some megabytes are looked at together first, by the rule of every first look. What is found equal is done. A table with
-any doubt about it (a hash that differs, somebody who locks it, an error of whatever kind) is compared by itself after
-that, at a snapshot of its own, as a large one is: a difference is never told from here.
+A look costs Spark seconds of planning, however few the rows are, and each snapshot waits for the bridge. So small
+tables are looked at together first, by the rule of every first look. A table that is found equal is done. If there is
+any doubt about a table (a hash differs, somebody locks it, there was any error), it is compared by itself afterwards,
+at a snapshot of its own, like a large one. This module never reports a difference.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ from cdc.spark.source.held_snapshot import HeldSnapshot, hold_free
 from cdc.spark.source.rows import sizes_of
 
 _MOST_TABLES: Final = 100
-"""One query names them all, and one transaction locks them."""
+"""How many tables go together: one query names them all, and one transaction locks them all."""
 
 SMALL_BYTES: Final = 128 * 2**20
 MOST_BYTES: Final = 8 * SMALL_BYTES
-"""Of all tables together: what two cores compare in a minute or two, for that long the snapshot is held."""
+"""How large the tables may be together. Two cores compare this much in a minute or two, while the snapshot is held."""
 
 _NOTHING: Final = FirstLook(0, 0, 0, 0, None)
 _SLOWER: Final = "each is compared by itself"
 
 _Names: TypeAlias = Mapping[tuple[str, str], JobTable]
-"""By schema and name in the database that is looked at."""
+"""Tables by their schema and name in the database that is read."""
 
 
 class Together:
-    """The small tables of a run.
+    """Compares the small tables of a run.
 
     Args:
         job: the run.
-        tools: of this look.
-        bridge: what the bridge says of itself.
-        work: folder of the run for what it needs until its end.
-        say: told about each step.
+        tools: the tools of this comparison.
+        bridge: the bridge's progress.
+        work: the run's folder for files that it needs until it ends.
+        say: receives progress messages.
     """
 
     def __init__(self, job: ReconcileJob, tools: Comparison, bridge: BridgeProgress, work: Path, say: Say) -> None:
@@ -66,10 +66,10 @@ class Together:
         self._say = say
 
     def compare(self) -> dict[str, ReplicaCounts]:
-        """Look at all that are small; those that equal their topics are in the ledger then.
+        """Compares all small tables, and enters those that equal their topics in the ledger.
 
         Returns:
-            Replica tables that equal their topics, by the name of the source table.
+            The replica tables that equal their topics, by the name of the source table.
         """
         job, equal = self._job, dict[str, ReplicaCounts]()
         if job.passes > 1 or job.state is not None or job.where is not None or job.keys:
@@ -85,7 +85,7 @@ class Together:
         names = list(tables)
         for start in range(0, len(names), _MOST_TABLES):
             batch = {each: tables[each] for each in names[start : start + _MOST_TABLES]}
-            if len(batch) == 1:  # alone it gains nothing
+            if len(batch) == 1:  # a single table gains nothing
                 return
             self._say(f"{len(batch)} tables of {database.database}: comparing the small ones together")
             try:
@@ -97,7 +97,7 @@ class Together:
 
     def _with_topics(self, batch: _Names) -> int:
         job, brokers = self._job, self._tools.brokers
-        # A run that goes on has some in its ledger already.
+        # A resumed run has some of them in its ledger already.
         begun = {name: table for name, table in batch.items() if PassLedger(self._work / table.topic).done(0) is None}
         self._bridge.catch_up()
         whole = {name: table for name, table in begun.items() if self._bridge.is_whole(table.qualified_name)}
@@ -106,6 +106,7 @@ class Together:
             held = stack.enter_context(hold_free(job.source, list(whole)))
             stack.enter_context(limited(self._tools.spark, job.max_snapshot_s, _SLOWER))
             tables = [whole[each] for each in small_ones(sizes_of(held))]
+            # 0 of 1 ms: how long the reading takes is judged at its end (_equal).
             if not tables or why_unverifiable(TableEvidence(True, unseen, held.snapshot, 0, 1)):
                 return 0
             pass_fence(job, self._bridge, held, rereads=any(each.rereads for each in tables))
@@ -133,7 +134,7 @@ class Together:
             exact = {each: lsn for each, (lsn, why_not) in told.items() if not why_not}
             if not exact:
                 return 0
-            lsn: LSN = next(iter(exact.values()))  # one row of one snapshot says it of all
+            lsn: LSN = next(iter(exact.values()))  # all were read from the same row, under the same snapshot
             tables = [replica_table(batch[each]) for each in exact]
             extents = {each.topic: brokers.extent(each.topic) for each in tables}
             moment = RecordMoment(lsn=lsn, by_position=self._bridge.may_be_late)
@@ -149,7 +150,7 @@ class Together:
     def _equal(
         self, held: HeldSnapshot, extents: Mapping[str, Extent], looks: Mapping[str, FirstLook]
     ) -> dict[str, FirstLook]:
-        """What both sides agree about, by topic."""
+        """Returns the looks at tables that certainly equal their topics, by topic."""
         brokers, now_ms = self._tools.brokers, int(time.time() * 1000)
         brokers.refuse_another(*extents.values())
         taken_ms = int((time.monotonic() - held.taken_at) * 1000)
@@ -177,7 +178,7 @@ class Together:
 
 
 def small_ones(sizes: Mapping[tuple[str, str], int]) -> list[tuple[str, str]]:
-    """Those that are looked at together, so many that the snapshot is not held for long.
+    """Chooses the tables to compare together: small ones, and not so many that the snapshot is held for long.
 
     Args:
         sizes: bytes, by schema and name.

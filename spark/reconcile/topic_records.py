@@ -1,6 +1,6 @@
-"""The topic's side: which records count at a moment, and what they make of each key. All in Spark's own expressions.
+"""The topic's side of a comparison: which records count at a moment, and the state that they give each key.
 
-The rule is ``spark.reconcile.verdict``; what is computed here are its sums.
+This module computes what the rule (``verdict``) needs to know, in Spark's own expressions only.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ from cdc.spark.source.visibility import VisibleTransactions
 from cdc.spark.topic import header_field, lsn_number
 
 TOMBSTONE: Final = -1
-"""In place of ``topic_hash``: no hash is negative."""
+"""The ``topic_hash`` of a tombstone; hashes are never negative."""
 
 NEWER_BIT: Final = 1 << (4 * HASH_DIGITS)
-"""Added to ``topic_hash`` of a record that is marked ``toast=newer``; a hash has fewer bits."""
+"""Is added to the ``topic_hash`` of a record that is marked ``toast=newer``; it lies above the bits of a hash."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordMoment:
-    """When a record counts: at a snapshot of the source, or before a WAL position (a replica's). One of the two.
+    """The moment at which a topic is compared: a snapshot of the source, or the LSN of a replica; exactly one of them.
 
     Attributes:
-        by_position: of a key's records the one with the greatest (lsn, seq) is the latest, as for a sink, which leaves
-            out what comes late; else the one with the greatest offset, as for any other reader.
+        snapshot: a record counts if this snapshot of the source sees it.
+        lsn: a record counts if it committed before this LSN.
+        by_position: the latest record of a key is the one with the greatest (lsn, seq). A sink sees it so, because it
+            ignores records that come late. For any other reader it is the one with the greatest offset.
     """
 
     snapshot: VisibleTransactions | None = None
@@ -38,7 +40,7 @@ class RecordMoment:
     by_position: bool = False
 
     def counts(self) -> Column:
-        """Boolean column over a topic's records; one without a header of ours counts always, as its readers see it."""
+        """Returns a boolean column over records. A record without our header always counts, because readers see it."""
         if self.lsn is not None:
             return fn.coalesce(lsn_number(header_field("lsn")) < fn.lit(int(self.lsn)), fn.lit(True))
         assert self.snapshot is not None
@@ -50,29 +52,30 @@ class RecordMoment:
         )
 
     def order(self) -> Column:
-        """Column over a topic's records of one key and partition: the latest has the greatest."""
+        """Returns a column that orders a key's records within a partition: the latest record has the greatest value."""
         if not self.by_position:
             return fn.col("offset")
         return fn.struct(lsn_number(header_field("lsn")), header_field("seq").cast("bigint"), "offset")
 
 
 def key_hash() -> Column:
-    """60 bits of the md5 of the record key, as ``source.sql`` computes them in PostgreSQL."""
+    """Returns 60 bits of the record key's MD5, the same that ``source.sql`` computes in PostgreSQL."""
     return _bits(fn.md5("key"))
 
 
 def hashed(records: DataFrame, partitions: int, is_foreign: Column, *also: str) -> DataFrame:
-    """Each record with hashes in place of its key and value.
+    """Replaces each record's key and value with hashes.
 
     Args:
-        records: as ``read_topic`` returns them.
-        partitions: of the topic.
-        is_foreign: over the records: see ``origin``.
-        also: columns to hand through.
+        records: from ``read_topic``.
+        partitions: how many partitions the topic has.
+        is_foreign: a boolean column over the records (see ``origin``).
+        also: columns to keep.
 
     Returns:
-        ``key_hash``; ``partition``, ``offset``, ``timestamp_ms``, ``header`` as they are; ``is_stray``: whether its key
-        belongs in another partition; ``is_foreign``; ``topic_hash``: of the value (``TOMBSTONE``, ``NEWER_BIT``).
+        ``key_hash``; ``partition``, ``offset``, ``timestamp_ms`` and ``header`` unchanged; ``is_stray``, true if the
+        key belongs in another partition; ``is_foreign``; ``topic_hash`` of the value (see ``TOMBSTONE``,
+        ``NEWER_BIT``).
     """
     marked = fn.concat_ws("", fn.col("value").cast("string"), _null_documents())
     value = fn.when(fn.contains("header", fn.lit(";json_null=")), marked.cast("binary")).otherwise(fn.col("value"))
@@ -98,18 +101,18 @@ def hashed(records: DataFrame, partitions: int, is_foreign: Column, *also: str) 
 
 
 def folded(lines: DataFrame, moment: RecordMoment, bucket: tuple[int, int] = (0, 1), *also: str) -> DataFrame:
-    """One row per key: the sums that the verdict needs.
+    """Reduces records to one row per key, with what the verdict needs.
 
     Args:
-        lines: as ``hashed`` returns them.
-        moment: which of them count.
-        bucket: number and count of key buckets: only keys of that one.
+        lines: from ``hashed``.
+        moment: decides which records count.
+        bucket: the number of a key bucket and how many there are; other keys are left out.
         also: columns that tell keys apart besides ``key_hash``.
 
     Returns:
-        ``key_hash``; ``topic_hash`` of the latest record that counts, null when none does, and ``is_foreign`` of that
-        one; ``oldest_invisible_ms``; ``is_scattered``: whether it has a record outside of its partition, or records in
-        several.
+        ``key_hash``; ``topic_hash`` and ``is_foreign`` of the latest record that counts, null if none does;
+        ``oldest_invisible_ms``; ``is_scattered``, true if a record lies outside of the key's own partition, or if
+        several partitions have records.
     """
     number, count = bucket
     if count > 1:
@@ -133,7 +136,7 @@ def folded(lines: DataFrame, moment: RecordMoment, bucket: tuple[int, int] = (0,
 
 
 def _null_documents() -> Column:
-    """The header's list as ``source.sql.value_json`` writes it: each index with a comma behind it."""
+    """Returns the header's list in the form of ``source.sql.value_json``: each index followed by a comma."""
     return fn.concat(header_field("json_null"), fn.lit(","))
 
 
@@ -142,15 +145,15 @@ def _bits(digest: Column) -> Column:
 
 
 def sees(snapshot: VisibleTransactions, xid: Column) -> Column:
-    """``VisibleTransactions.sees``."""
+    """Computes ``VisibleTransactions.sees`` for a column of transaction ids."""
     seen = xid < fn.lit(snapshot.xmax)
     return seen & ~xid.isin(*snapshot.in_progress) if snapshot.in_progress else seen
 
 
 def covers(snapshot: VisibleTransactions, text: Column) -> Column:
-    """Say of the snapshot that a backfill record names what ``VisibleTransactions.covers`` does.
+    """Computes ``VisibleTransactions.covers`` for a column of snapshots, as backfilled records name them.
 
-    Most are older than ours as a whole.
+    Most of them are older than ours as a whole (their xmax is not above our xmin), so that case is checked first.
     """
     parts = fn.split(text, ":")
     xmax = fn.get(parts, 1).cast("bigint")

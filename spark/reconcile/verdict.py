@@ -1,35 +1,41 @@
-"""One key, one snapshot S of the source: does the topic hold what the table held? The rule, and nothing else. Pure.
+"""The rule of the comparison: at a snapshot S of the source, does the topic hold what the table held for a key? Pure.
 
-Theory of operation. Which records of a key count at S? Those whose transaction S sees; of a backfill, those whose
-chunk's snapshot S covers. A row lock is held until its transaction is visible, so whoever changes a row next becomes
-visible later: along one partition a key's records are first visible ones, then invisible ones. Compaction leaves, of
-each key, a suffix of that. Therefore:
+Theory of operation. A record counts at S, or is *visible*, if S sees its transaction; a backfilled record, if S covers
+the snapshot of its chunk. PostgreSQL holds a row lock until the transaction is visible, so whoever changes the row next
+becomes visible later. Within a partition, a key's visible records therefore all come before its invisible ones.
+Compaction leaves a suffix of that sequence. It follows:
 
-* The latest visible record that survived is what the topic held at S. A tombstone, or no record at all: nothing.
-* Only invisible records survived: the key was not in the topic at S, or what was there has been cleaned away because of
-  them. The cleaner leaves alone what is younger than ``min.compaction.lag.ms``. So when the oldest invisible record is
-  too young to have been looked at before the scan ended (``kept``), nothing is missing. Else nobody can know.
-* A scan is not one moment. A cleaning in the middle of it can take away the latest visible record, unread, while an
-  older one has been read already. That again is the work of an invisible record old enough to be cleaned by, so without
-  ``kept`` a difference is not one, even if some visible record was read.
-* Records behind the pinned ends are invisible and unread. Once the cleaner may look at those too, because the scan took
-  longer than the lag (``outrun``), every key may have one, and no difference is provable.
-* A record that the bridge cannot have written (``origin``) counts, whatever it says of itself, as readers of the topic
-  take it. A row that it is the newest record of is a difference, ``foreign`` if its value is right.
-* ``toast=newer``: the record has a value from after its transaction, on purpose, until its successor comes.
-* A row that was gone when its unchanged TOAST was to be re-read is not published: its delete is on the way. At an S
-  between the two the source has a version that no record ever had. Its successor is invisible, and it is in the scan if
-  the ends were pinned after the bridge had published everything up to a position taken *after* the fence for S was
-  passed. So in a table that re-reads (``rereads``) a key with an invisible record has no provable difference.
+* The latest visible record that survived is what the topic held at S. If that is a tombstone, or if the key has no
+  record at all, the topic held nothing.
+* If only invisible records survived, either the key was not in the topic at S, or the cleaner removed its visible
+  records because of the invisible ones. The cleaner leaves records younger than ``min.compaction.lag.ms`` alone. So if
+  the oldest invisible record was too young for the cleaner until the scan ended (``kept``), nothing was removed.
+  Otherwise nobody can know.
+* A scan takes time. While it runs, the cleaner may remove the latest visible record before it is read, after an older
+  one has been read. That, too, takes an invisible record old enough for the cleaner. So without ``kept`` no difference
+  is proven, even if some visible record was read.
+* Records after the pinned ends are invisible, and the scan does not read them. If it takes longer than the lag, the
+  cleaner may use those too (``outrun``). Then every key may have one, and no difference can be proven.
+* A record that the bridge cannot have written (``origin``) counts whatever its header says, because readers of the
+  topic take it for the row. If it is the newest record of a row, that is a difference: ``foreign`` if its value is
+  right.
+* ``toast=newer`` marks a record that holds, on purpose, a value newer than its transaction. Until its successor comes,
+  a difference proves nothing.
+* If a row is gone when the bridge re-reads its unchanged TOAST value, the bridge publishes nothing: the delete is on
+  its way. At an S between the two, the source has a version that no record ever had. The delete is invisible at S. The
+  scan contains it if the ends were pinned after the bridge had published everything up to a position taken *after* the
+  fence for S was passed. So in a table that re-reads (``rereads``), a key with an invisible record has no provable
+  difference.
 
-What cannot be judged now is ``in_flight``: a later round, with a fresh S, can.
+A key that cannot be judged now is ``in_flight``: a later round, with a fresh S, can judge it.
 
-A key in several partitions (another program wrote it, or their number changed): offsets do not compare across
-partitions, so each partition is judged by itself. The one that the key belongs to says what the topic holds. In any
-other, tombstones and invisible records do no harm, but a visible live record does: the bridge will never delete it, and
-who reads the topic takes it for a row. It is a difference even if it equals the source.
+A key may be in several partitions, because another program wrote it or because their number changed. Offsets do not
+compare across partitions, so each partition is judged by itself. The partition where the key belongs says what the
+topic holds. In any other, tombstones and invisible records do no harm, but a visible live record does: the bridge will
+never delete it, and readers of the topic take it for a row. It is a difference even if it equals the source.
 
-``judge`` needs sums only, never the records, so that Spark can compute them with ``max_by`` and ``min``: see ``fold``.
+``judge`` needs a few aggregates per key, never the records, so Spark can compute them with ``max_by`` and ``min``
+(``fold`` says the same in Python).
 """
 
 from __future__ import annotations
@@ -42,11 +48,11 @@ from typing import TypeAlias
 from cdc.spark.source.visibility import VisibleTransactions
 
 Digest: TypeAlias = bytes | str | int | tuple[object, ...]
-"""Of a whole row; only compared for equality."""
+"""Stands for a whole row; only compared for equality."""
 
 
 class KeyClass(StrEnum):
-    """What can be said of a key. The values are the words of the report."""
+    """The verdict on a key. The values appear in the report."""
 
     IDENTICAL = "identical"
     MISSING_IN_TOPIC = "missing_in_topic"
@@ -57,18 +63,18 @@ class KeyClass(StrEnum):
 
     @property
     def is_difference(self) -> bool:
-        """Whether source and topic are proven to differ."""
+        """True if source and topic are proven to differ."""
         return self not in (KeyClass.IDENTICAL, KeyClass.IN_FLIGHT)
 
 
 @dataclass(frozen=True, slots=True)
 class RecordFacts:
-    """What the rule looks at in a record.
+    """The part of a record that the rule needs.
 
     Attributes:
-        author: the 64-bit id of its transaction; of a backfill record, the snapshot of its chunk.
-        digest: of the row, None for a tombstone.
-        toast_newer: its header says ``toast=newer``.
+        author: the 64-bit id of the record's transaction; for a backfilled record, the snapshot of its chunk.
+        digest: the digest of the row; None for a tombstone.
+        toast_newer: the header says ``toast=newer``.
     """
 
     partition: int
@@ -79,7 +85,7 @@ class RecordFacts:
     toast_newer: bool = False
 
     def is_visible_in(self, snapshot: VisibleTransactions) -> bool:
-        """Whether it counts at this snapshot."""
+        """Tells whether the record counts at this snapshot."""
         if isinstance(self.author, VisibleTransactions):
             return snapshot.covers(self.author)
         return snapshot.sees(self.author)
@@ -87,16 +93,16 @@ class RecordFacts:
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """A key in one partition, at a snapshot; the defaults describe a key without records.
+    """The state of a key in one partition at a snapshot; the defaults describe a key without records.
 
     Attributes:
-        partition: where; None without records.
-        offset: of the latest visible record, None when there is none.
-        digest: of that record; None for a tombstone.
-        toast_newer: of that record.
-        oldest_invisible_ms: smallest timestamp of the invisible records, None when there are none.
-        kept: nothing can have been cleaned away because of an invisible record.
-        is_foreign: the bridge cannot have written the latest visible record: see ``origin``.
+        partition: the partition; None without records.
+        offset: the offset of the latest visible record; None if there is none.
+        digest: the digest of that record; None for a tombstone.
+        toast_newer: that record is marked ``toast=newer``.
+        oldest_invisible_ms: the smallest timestamp of the invisible records; None if there are none.
+        kept: the cleaner cannot have removed anything because of an invisible record.
+        is_foreign: the bridge cannot have written the latest visible record (see ``origin``).
     """
 
     partition: int | None = None
@@ -112,24 +118,24 @@ ABSENT = TopicState()
 
 
 def kept_since_ms(scan_end_ms: int, min_compaction_lag_ms: int, clock_margin_ms: int) -> int:
-    """No cleaning before the end of the scan looked at a record younger than this.
+    """Returns the time since which records were too young for the cleaner, right up to the end of the scan.
 
     Args:
         scan_end_ms: when the last record was read, ms since 1970.
-        min_compaction_lag_ms: the topic's; the smallest one that was in force during the scan and before.
-        clock_margin_ms: how far the clocks of bridge (record timestamps), broker (cleaner) and reader may be apart.
+        min_compaction_lag_ms: the topic's setting; the smallest one that was in force during the scan and before.
+        clock_margin_ms: how far apart the clocks of bridge (record timestamps), broker (cleaner) and reader may be.
     """
     return scan_end_ms - min_compaction_lag_ms + clock_margin_ms
 
 
 def fold(records: Iterable[RecordFacts], snapshot: VisibleTransactions, kept_since_ms: int) -> TopicState:
-    """The sums over one key's records in one partition, in any order."""
+    """Computes the state of a key from its records in one partition, given in any order."""
     latest: RecordFacts | None = None
     partition: int | None = None
     oldest_invisible_ms: int | None = None
     for record in records:
         if partition not in (None, record.partition):
-            raise ValueError(f"partitions {partition} and {record.partition}: fold each by itself")
+            raise ValueError(f"records of partitions {partition} and {record.partition}: fold each partition by itself")
         partition = record.partition
         if record.is_visible_in(snapshot):
             if latest is None or record.offset > latest.offset:
@@ -147,30 +153,30 @@ def fold(records: Iterable[RecordFacts], snapshot: VisibleTransactions, kept_sin
 
 
 def is_outrun(pinned_ms: int, kept_since_ms: int) -> bool:
-    """Whether a cleaning during the scan may have looked at records from behind its ends.
+    """Tells whether the cleaner may have used records from after the scan's ends while the scan ran.
 
-    A scan that takes longer than the lag avoids it by reading on: to ends that are pinned when it is through. What it
-    finds there is invisible, and counts as such.
+    A scan that takes longer than the lag avoids this by reading on, to ends pinned when it is done. The records it
+    finds there are invisible, and count as such.
 
     Args:
-        pinned_ms: when the (last) end offsets were asked for, ms since 1970.
-        kept_since_ms: see there.
+        pinned_ms: when the last end offsets were asked for, ms since 1970.
+        kept_since_ms: the result of ``kept_since_ms``.
     """
     return pinned_ms <= kept_since_ms
 
 
 def judge(source: Digest | None, state: TopicState, *, rereads: bool = False, outrun: bool = False) -> KeyClass:
-    """The verdict on a key that was found in one partition at most.
+    """Returns the verdict on a key that was found in one partition at most.
 
     Args:
-        source: digest of the row at S, None when there is none.
-        state: of the key in the topic.
-        rereads: the bridge completes rows of this table by reading them again: some column may be stored out of line,
-            and the replica identity is not FULL.
-        outrun: see ``is_outrun``.
+        source: digest of the row at S; None if there is no row.
+        state: the key's state in the topic.
+        rereads: the bridge completes rows of this table by re-reading them, because some column may be stored out of
+            line and the replica identity is not FULL.
+        outrun: the result of ``is_outrun``.
     """
     if source == state.digest and (state.kept or state.offset is not None):
-        # A tombstone of anybody's says nothing that is not so; of a row the bridge would not delete such a record.
+        # A foreign tombstone says nothing false. A foreign record of a row is a difference even if its value is right.
         return KeyClass.FOREIGN if state.is_foreign and source is not None else KeyClass.IDENTICAL
     if outrun or not state.kept or state.toast_newer or (rereads and state.oldest_invisible_ms is not None):
         return KeyClass.IN_FLIGHT
@@ -182,11 +188,11 @@ def judge(source: Digest | None, state: TopicState, *, rereads: bool = False, ou
 def judge_scattered(
     source: Digest | None, states: Sequence[TopicState], home: int, *, rereads: bool = False, outrun: bool = False
 ) -> KeyClass:
-    """The verdict on a key that was found in several partitions, or in one that it does not belong to.
+    """Returns the verdict on a key that was found in several partitions, or in one where it does not belong.
 
     Args:
         source: as for ``judge``.
-        states: one for each partition that has records of the key.
+        states: one state for each partition that has records of the key.
         home: the partition that the partitioner gives the key.
         rereads: as for ``judge``.
         outrun: as for ``judge``.
@@ -203,18 +209,17 @@ def judge_scattered(
 
 @dataclass(frozen=True, slots=True)
 class TableEvidence:
-    """What decides whether a table can be judged at all.
+    """The facts that decide whether a table can be judged at all.
 
-    A backfill drops the row that its chunk saw when a transaction that the chunk did not see touched it and was
-    published. Until such a transaction is visible, the table still has the row that the topic never got.
+    A backfill leaves out a row that its chunk saw if a transaction that the chunk did not see changed the row and was
+    published. Until that transaction is visible, the table still has a row that the topic never got.
 
     Attributes:
-        whole: before S was taken, the topic held every row: no first backfill, or one after a gap, was under way.
-        unseen: ``Progress.unseen`` of the stream, read before S was taken and after ``whole``.
+        whole: the topic held every row before S was taken: no first backfill, nor one after a gap, was under way.
+        unseen: the stream's ``Progress.unseen``, read before S was taken and after ``whole``.
         snapshot: S.
-        reading_ms: from when S was taken (of a state carried on from an earlier run, from the start of that run) to the
-            end of the scan. Not from the scan's start: an invisible tombstone may clean a visible record away,
-            and go itself, before the scan begins.
+        reading_ms: the time from taking S to the end of the scan. Not from the scan's start: an invisible tombstone may
+            make the cleaner remove a visible record, and be removed itself, before the scan begins.
         delete_retention_ms: the topic's ``delete.retention.ms``.
     """
 
@@ -226,18 +231,18 @@ class TableEvidence:
 
 
 def why_unverifiable(facts: TableEvidence) -> str | None:
-    """The reason why every key of a table is ``unverifiable``, or None when each can be judged."""
+    """Returns the reason why every key of the table is ``unverifiable``; None if each can be judged."""
     if not facts.whole:
         return "its backfill is not complete: the topic does not hold every row yet"
     if not all(map(facts.snapshot.sees, facts.unseen)):
         return (
-            "transactions are published that the snapshot does not see (a synchronous standby is awaited?), and the"
-            " backfill left out what they touched; take the snapshot again when they are visible"
+            "the topic has transactions that the snapshot does not see yet (do they wait for a synchronous standby?),"
+            " and the backfill left out the rows that they changed; compare again when they are visible"
         )
     if facts.reading_ms >= facts.delete_retention_ms:
         return (
-            f"from the snapshot to the end of the scan {facts.reading_ms} ms went by,"
-            f" and tombstones are kept for {facts.delete_retention_ms} ms only"
-            " (delete.retention.ms): a delete may have gone unseen; read the topic from the beginning, or faster"
+            f"the scan ended {facts.reading_ms} ms after the snapshot, but tombstones are kept for only"
+            f" {facts.delete_retention_ms} ms (delete.retention.ms), so a delete may have gone unseen; use more"
+            " --passes, or raise topics.delete_retention_ms"
         )
     return None

@@ -1,1 +1,1 @@
-"""The report of a reconciliation: one document, several views."""
+"""The report of a reconciliation: one document and several views of it."""

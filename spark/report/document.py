@@ -1,4 +1,4 @@
-"""The report as JSON: what other programs read. ``schema.json`` beside this file is its published schema."""
+"""The report as JSON, for other programs. ``schema.json`` beside this file is its published schema."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from cdc.spark.report.model import SCHEMA_VERSION, Report
 
 
 def as_json(report: Report) -> str:
-    """The whole document, in a fixed order of fields, ending with a newline."""
-    # Through Python's own encoder: it escapes a lone surrogate, which no UTF-8 file can hold.
+    """Returns the whole document, with fields in a fixed order, ending with a newline."""
+    # Python's own encoder escapes lone surrogates, which UTF-8 cannot hold; pydantic's does not.
     return json.dumps(report.model_dump(mode="python"), indent=2, ensure_ascii=True) + "\n"
 
 
 def from_json(text: str) -> Report:
-    """Reads what ``as_json`` wrote.
+    """Parses what ``as_json`` wrote.
 
     Raises:
-        ConfigError: it is no report, or one of another version.
+        ConfigError: the text is not a report, or one of another version.
     """
     try:
         found = json.loads(text)
@@ -45,9 +45,9 @@ def from_json(text: str) -> Report:
 
 
 def json_schema() -> str:
-    """The JSON schema of the document, as it lies in ``schema.json``.
+    """Returns the JSON schema of the document, the content of ``schema.json``.
 
-    Unknown fields are allowed in it: a minor version may add some, and a reader's check must not break then.
+    The schema allows unknown fields: a minor version may add some, and that must not break a reader's check.
     """
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -1,4 +1,4 @@
-"""The report for build servers: JUnit XML, one test suite for the run, one test case for each table and side."""
+"""The report for build servers: JUnit XML with one test suite for the run and one test case per table and side."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ELEMENT: Final = {"different": "failure", "not_verified": "error"}
 
 
 def as_junit(report: Report) -> str:
-    """JUnit XML: a failure where sides differ, an error where that could not be found out."""
+    """Returns JUnit XML: a failure where the sides differ, an error where they could not be verified."""
     cases = [(table, comparison) for table in report.tables for comparison in comparisons(table)]
     totals = {
         "tests": str(len(cases)),
@@ -51,7 +51,7 @@ def _properties(report: Report) -> dict[str, str]:
 
 def _case(suite: ElementTree.Element, table: TableReport, comparison: SideComparison) -> None:
     name = f"source = topic {comparison.other}" if comparison.side == "topic" else f"topic = replica {comparison.other}"
-    # A table's time is spent on all its sides together; the first case carries it, so that the sum stays true.
+    # The time of a table covers all its sides. Only the first case carries it, so that the sum is right.
     seconds = sum(stage.seconds for stage in table.stages) if comparison.side == "topic" else 0.0
     case = ElementTree.SubElement(
         suite, "testcase", {"classname": _clean(table.table), "name": _clean(name), "time": f"{seconds:.3f}"}
@@ -66,5 +66,5 @@ def _case(suite: ElementTree.Element, table: TableReport, comparison: SideCompar
 
 
 def _clean(text: str) -> str:
-    """XML 1.0 has no way to write most control characters, nor lone surrogates."""
+    """Escapes what XML 1.0 cannot express: most control characters, and lone surrogates."""
     return "".join(f"\\u{ord(c):04x}" if is_invisible(c) and c != "\n" else c for c in text)

@@ -1,6 +1,6 @@
-"""What a reconciliation found, as one typed document: text, JSON, JUnit and HTML are views of it and know nothing else.
+"""The findings of a reconciliation as one typed document. Text, JSON, JUnit and HTML are views of it.
 
-The JSON form is a contract (``SCHEMA_VERSION``): fields may be added in a minor version, never change their meaning.
+The JSON form is a contract (``SCHEMA_VERSION``): a minor version may add fields, but never changes what a field means.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Source(BaseModel):
 
 
 class SparkEngine(BaseModel):
-    """What compared it."""
+    """The program that compared, and the Spark it ran on."""
 
     model_config = _STRICT
 
@@ -51,7 +51,7 @@ class SparkEngine(BaseModel):
 
 
 class Stage(BaseModel):
-    """How long a part of the run took, in seconds; ``rows`` it read, None where that says nothing."""
+    """A part of the run: how many seconds it took, and how many rows it read (None if that does not apply)."""
 
     model_config = _STRICT
 
@@ -61,7 +61,7 @@ class Stage(BaseModel):
 
 
 class OffsetRange(BaseModel):
-    """The records of one Kafka partition that were read: ``start`` up to, not including, ``end``."""
+    """The offsets of one Kafka partition that were read: from ``start`` up to, but not including, ``end``."""
 
     model_config = _STRICT
 
@@ -81,7 +81,7 @@ class SkippedColumn(BaseModel):
 
 
 class Counts(BaseModel):
-    """Keys, but for ``records``: all committed records of the topic that were read."""
+    """Counts of keys, except ``records``: how many offsets of the topic were read."""
 
     model_config = _STRICT
 
@@ -99,12 +99,12 @@ class Counts(BaseModel):
 
     @property
     def differences(self) -> int:
-        """Keys for which source and topic are known to disagree."""
+        """The number of keys for which source and topic are proven to differ."""
         return self.missing_in_topic + self.extra_in_topic + self.value_mismatch + self.foreign
 
 
 class ReplicaCounts(BaseModel):
-    """The third side: the replica against the topic at the LSN that the replica records."""
+    """The comparison of the replica with the topic, at the LSN that the replica records."""
 
     model_config = _STRICT
 
@@ -119,12 +119,12 @@ class ReplicaCounts(BaseModel):
 
     @property
     def differences(self) -> int:
-        """Keys for which topic and replica are known to disagree."""
+        """The number of keys for which topic and replica are proven to differ."""
         return self.missing_in_replica + self.extra_in_replica + self.value_mismatch
 
 
 class Round(BaseModel):
-    """One look at the keys that were open: with its own snapshot, later than the round before."""
+    """One look at the keys that were still open, with a snapshot of its own."""
 
     model_config = _STRICT
 
@@ -157,11 +157,11 @@ class ColumnDifferences(BaseModel):
     """How one column differs over all mismatching keys.
 
     Attributes:
-        mismatches: keys in which it differs.
-        null_or_value: of these, how many are NULL on one side only.
-        largest_difference: of numbers, as decimal text; None where the column holds none.
-        examples: a few pairs.
-        hint: a pattern that explains all of them, in words; empty when there is none.
+        mismatches: how many keys differ in this column.
+        null_or_value: how many of them are NULL on one side only.
+        largest_difference: the largest difference between two numbers, as decimal text; None if there are no numbers.
+        examples: a few pairs of values.
+        hint: a pattern that explains all of them, in words; empty if there is none.
     """
 
     model_config = _STRICT
@@ -176,16 +176,16 @@ class ColumnDifferences(BaseModel):
 
 
 class Sample(BaseModel):
-    """One differing key, with all that leads to the event behind it.
+    """One differing key, with everything that helps to find what caused it.
 
     Attributes:
-        side: what the source was compared with.
-        key: record key as it lies in the topic (JSON), or would.
-        source: column → text of the source's row, None when it has none.
-        other: the same of the topic or the replica.
-        differing: columns that differ.
-        partition, offset, op, lsn, seq, xid, commit_time: of the topic's latest visible record; None without one.
-        commit_time: ISO 8601, UTC.
+        side: ``topic`` if source and topic were compared, ``replica`` if topic and replica were.
+        key: the record key (JSON) that the topic has, or should have.
+        source: the source's row (the topic's for a replica) as text by column; None if there is none.
+        other: the topic's row (the replica's for a replica), in the same form.
+        differing: the columns that differ.
+        partition, offset, op, lsn, seq, xid, commit_time: the topic's latest visible record of the key; None if there
+            is none. The commit time is ISO 8601 in UTC.
         cause: the likely cause, in words.
     """
 
@@ -208,7 +208,7 @@ class Sample(BaseModel):
 
 
 class Histograms(BaseModel):
-    """Where the differences gather: one bad hour or one bad partition is the usual root."""
+    """The distributions of the differences, which show where they gather: often in one bad hour or partition."""
 
     model_config = _STRICT
 
@@ -218,7 +218,7 @@ class Histograms(BaseModel):
 
 
 class Repair(BaseModel):
-    """What was handed to the bridge, and what a second look found."""
+    """What was handed to the bridge for repair, and what a second comparison found."""
 
     model_config = _STRICT
 
@@ -231,17 +231,17 @@ class Repair(BaseModel):
 
 
 class TableReport(BaseModel):
-    """One table against its topic, and its replica if asked.
+    """The comparison of one table with its topic, and with its replica if that was asked for.
 
     Attributes:
-        reason: why it is not verified; empty otherwise.
+        reason: why the table is not verified; empty otherwise.
         remedy: the command or change that lets it be verified; empty otherwise.
-        snapshot: ``pg_current_snapshot()`` at which all was compared.
+        snapshot: the ``pg_current_snapshot()`` at which everything was compared.
         lsn: H, the WAL position that the bridge had to reach first.
-        fence_wait_s: how long that took.
-        lag_bytes, lag_s: how far the bridge was behind when the run began; None when unknown.
-        passes: how many snapshots the key space was divided over; more than one is exact per pass only.
-        causes: how often each likely cause was found, over all differing keys that were looked at.
+        fence_wait_s: how long the bridge took to reach it.
+        lag_bytes, lag_s: how far the bridge was behind when the run began; None if unknown.
+        passes: over how many snapshots the keys were divided; with more than one, each pass is exact at its own.
+        causes: how often each likely cause was found, over all differing keys.
         keys_path: Parquet of every differing key; empty without differences.
     """
 
@@ -278,7 +278,7 @@ class TableReport(BaseModel):
 
 
 class Report(BaseModel):
-    """A whole run."""
+    """The report of a whole run."""
 
     model_config = _STRICT
 

@@ -1,4 +1,4 @@
-"""A report without anyone's data: classes, counts, coordinates and column names stay, values go."""
+"""Removes people's data from a report: classes, counts, coordinates and column names stay, values go."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Final
 from cdc.spark.report.model import Report, Sample, TableReport
 
 HIDDEN: Final = "[hidden]"
-# What a sentence quotes is a value until proven otherwise; so is what stands in braces (a key, perhaps cut short) or
+# Whatever a sentence quotes may be a value. So may text in braces (a key, perhaps cut short) and text in parentheses
 # after an equals sign, as in PostgreSQL's "Key (id)=(7)".
 _QUOTED: Final = re.compile(r"\{.*\}|\{.*\N{HORIZONTAL ELLIPSIS}|(?<!\w)'[^']*'|\"[^\"]*\"|(?<==)\([^)]*\)", re.DOTALL)
-# Shorter ones are words and numbers of any sentence: hiding those would tell more than it hides.
+# Shorter values also occur as ordinary words and numbers: hiding each occurrence would tell more than it hides.
 _LEAST_VALUE: Final = 4
-# Sentences show this much of a key.
+# A cause shows at most this many characters of a key.
 _CUT_KEY: Final = 100
 _LITERAL: Final = re.compile(r"'(?:[^']|'')*'|\$(\w*)\$.*?\$\1\$|(?<![\w.])-?\d[\w.+-]*", re.DOTALL)
 
 
 def redacted(report: Report) -> Report:
-    """The same report with every value of a row or key hidden; NULLs and quotations in sentences too."""
+    """Returns the report with all values of rows and keys hidden, including NULLs, and quotations in sentences."""
     return report.model_copy(update={"redacted": True, "tables": tuple(_table(table) for table in report.tables)})
 
 
@@ -68,11 +68,11 @@ def _without_quotes(sentence: str) -> str:
 
 
 def _without_values(sample: Sample) -> str:
-    """Key and values of this very sample hidden, should its cause hold them bare; a key may be cut short there."""
+    """Hides the sample's own key and values in its cause, where they may stand without quotes, or a key cut short."""
     cause, shown_anyway = sample.cause, f"{sample.offset} {sample.lsn} {sample.xid} {sample.commit_time}"
     values = {value for row in (sample.source, sample.other) for value in (row or {}).values() if value}
     long = {value for value in values if len(value) >= _LEAST_VALUE and value != HIDDEN and value not in shown_anyway}
-    # A key of digits stands in many a number: only one that is no part of a longer word is meant.
+    # A key of digits may also be part of a longer number or word, which must stay.
     for secret in sorted({*long, sample.key, sample.key[:_CUT_KEY]} - {"", HIDDEN}, key=len, reverse=True):
         cause = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", HIDDEN, cause)
     return cause

@@ -1,4 +1,4 @@
-"""A table's comparisons, one per side: source with topic, and topic with replica where that was asked for."""
+"""A table's comparisons, one per side: source with topic, and topic with replica if that was asked for."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from cdc.spark.report.words import CLASS, VERDICT
 
 @dataclass(frozen=True, slots=True)
 class SideComparison:
-    """What one side of one table came to.
+    """The result for one side of one table.
 
     Attributes:
-        other: name of what was compared: the topic, or the replica's table.
-        classes: keys of every class that this side knows, zeros included.
-        sentence: what that means in words, without the verdict and the table's name.
+        other: the name of the topic, or of the replica's table.
+        classes: the number of keys in every class that this side has, zeros included.
+        sentence: the result in words, without the verdict and the table's name.
     """
 
     side: Side
@@ -38,22 +38,22 @@ class SideComparison:
 
     @property
     def differences(self) -> int:
-        """Keys that are known to differ."""
+        """The number of keys that are proven to differ."""
         return sum(number for kind, number in self.classes.items() if kind not in ("in_flight", "unverifiable"))
 
     @property
     def keys(self) -> int:
-        """All keys that either side has."""
+        """The number of keys that either side has."""
         return self.identical + sum(self.classes.values())
 
 
 def comparisons(table: TableReport) -> tuple[SideComparison, ...]:
-    """The topic's first, then the replica's if there is one."""
+    """Returns the topic's comparison, followed by the replica's if there is one."""
     return (_topic(table),) if table.replica is None else (_topic(table), _replica(table))
 
 
 def line(table: TableReport, comparison: SideComparison) -> str:
-    """The verdict line: ``IDENTICAL public.orders: 1,000,000 rows at snapshot … (LSN …)``."""
+    """Returns the verdict line: ``IDENTICAL public.orders: 1,000,000 rows at snapshot … (LSN …)``."""
     name = table.table if comparison.side == "topic" else f"{table.table} -> replica {comparison.other}"
     return f"{VERDICT[comparison.verdict]} {name}: {comparison.said}"
 

@@ -1,4 +1,4 @@
-"""The report on a terminal: one verdict line per table first, what is behind it below; plain ASCII, 120 columns."""
+"""The report on a terminal: first a verdict line for each table, then the details; plain ASCII, 120 columns."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from cdc.spark.report.values import ascii_text, escaped, shortened
 from cdc.spark.report.words import CLASS, OPERATION, duration, elapsed_s, headline, lag, limits
 
 WIDTH: Final = 120
-# Per table, side and class: enough to see a pattern; the page and the Parquet files have more.
+# How many samples to show per table, side and class: enough to see a pattern. The page and the Parquet files have more.
 _SAMPLES: Final = 2
 _EXAMPLES: Final = 1
 
 
 def as_text(report: Report) -> str:
-    """The report as lines of at most ``WIDTH`` characters, ending with a newline."""
+    """Returns the report as lines of at most ``WIDTH`` characters, ending with a newline."""
     lines = [*_verdicts(report), "", *_run(report)]
     for table in report.tables:
         if table.verdict == "identical" and not table.samples:
@@ -33,7 +33,7 @@ def as_text(report: Report) -> str:
 
 
 def details(table: TableReport, comparison: SideComparison) -> list[str]:
-    """What is behind a verdict: counts, causes, columns and a few samples of one side."""
+    """Returns the details of a verdict: counts, causes, columns and a few samples of one side."""
     found = _wrapped("keys     " + _counts(comparison)) if comparison.keys else []
     if comparison.side == "topic":
         found += _wrapped("read     " + _reading(table))
@@ -90,8 +90,8 @@ def _reading(table: TableReport) -> str:
         counted(counts.live_keys, "live key"),
         counted(counts.tombstones, "tombstone"),
     ]
-    if behind := lag(table):
-        parts.append(f"lag at start {behind}")
+    if lags := lag(table):
+        parts.append(f"lag at start {lags}")
     return ", ".join(parts)
 
 
@@ -120,7 +120,7 @@ def _sample(sample: Sample) -> Iterator[str]:
 
 
 def _wrapped(text: str, indent: str = "  ", hanging: str | None = None) -> list[str]:
-    """Escapes come before the folding: they make a text longer."""
+    """Escapes a text, then folds it: in this order, because escapes make it longer."""
     rest = indent + " " * 9 if hanging is None else hanging
     return textwrap.wrap(
         _ascii(text), WIDTH, initial_indent=indent, subsequent_indent=rest, drop_whitespace=True, break_on_hyphens=False

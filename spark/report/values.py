@@ -1,4 +1,4 @@
-"""Values of rows, made fit to be looked at: what differs in them, long ones cut in the middle, nothing invisible."""
+"""Prepares values of rows for display: marks what differs, cuts long ones in the middle, makes everything visible."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Final, Literal, TypeAlias
 
 Span: TypeAlias = tuple[int, int]
 
-# Longer ones are cut. A document of some lines or a hash in full fits; a page of text does not.
+# Longer values are cut. A whole hash or a document of a few lines fits; a page of text does not.
 SHOWN_CHARACTERS: Final = 320
 _EDGE: Final = 90
-# Comparing character by character costs the product of both lengths.
+# The cost of comparing character by character is the product of both lengths.
 _COMPARED_CHARACTERS: Final = 400
 _CONTROL_NAMES: Final = """NUL SOH STX ETX EOT ENQ ACK BEL BS TAB LF VT FF CR SO SI
 DLE DC1 DC2 DC3 DC4 NAK SYN ETB CAN EM SUB ESC FS GS RS US"""
@@ -24,7 +24,7 @@ _NAMED: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\"}
 
 @dataclass(frozen=True, slots=True)
 class ValuePiece:
-    """A part of a value: as it is, a character that has no picture, or a note about a part left out."""
+    """A part of a value: plain text, one invisible character, or a note about a part that was left out."""
 
     text: str
     kind: Literal["plain", "invisible", "left_out"]
@@ -32,7 +32,7 @@ class ValuePiece:
 
 
 def differing_spans(one: str, other: str) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
-    """Where two texts differ: spans of the one, spans of the other."""
+    """Returns where two texts differ, as spans of the one and spans of the other."""
     start = _common(one, other)
     tail = min(_common(one[::-1], other[::-1]), len(one) - start, len(other) - start)
     left, right = one[start : len(one) - tail], other[start : len(other) - tail]
@@ -40,7 +40,7 @@ def differing_spans(one: str, other: str) -> tuple[tuple[Span, ...], tuple[Span,
         return _span(start, len(left)), _span(start, len(right))
     matcher = SequenceMatcher(None, left, right, autojunk=False)
     if matcher.ratio() < 0.5:
-        # Marks on single letters that two unlike words happen to share say nothing.
+        # Two unlike texts share single letters by chance; marking around those would tell nothing.
         return _span(start, len(left)), _span(start, len(right))
     changes = [code for code in matcher.get_opcodes() if code[0] != "equal"]
     return (
@@ -50,7 +50,7 @@ def differing_spans(one: str, other: str) -> tuple[tuple[Span, ...], tuple[Span,
 
 
 def pieces(value: str, differing: tuple[Span, ...] = ()) -> Iterator[ValuePiece]:
-    """A value in the parts that a view shows one after the other."""
+    """Divides a value into the parts that a view shows one after the other."""
     end = 0
     for first, last in _kept(len(value), differing):
         if first > end:
@@ -61,7 +61,7 @@ def pieces(value: str, differing: tuple[Span, ...] = ()) -> Iterator[ValuePiece]
 
 
 def ascii_text(value: str | None) -> str:
-    """A value on one line of plain ASCII: escapes for all else, cut in the middle when long."""
+    """Writes a value on one line of plain ASCII, with escapes for everything else; a long one is cut in the middle."""
     if value is None:
         return "NULL"
     parts = [
@@ -74,18 +74,18 @@ def ascii_text(value: str | None) -> str:
 
 
 def shortened(text: str) -> str:
-    """A sentence or a label as it is, or with its middle left out when it is long."""
+    """Returns a sentence or a label, without its middle if it is long."""
     return "".join(f" [{each.text}] " if each.kind == "left_out" else each.text for each in pieces(text))
 
 
 def picture(letter: str) -> str:
-    """What stands for a character that has no picture: its ASCII name, else its number. Any font can show it."""
+    """Returns what to show for an invisible character: its ASCII name or its number, which any font can show."""
     code = ord(letter)
     return _CONTROL[code] if code < len(_CONTROL) else f"U+{code:04X}"
 
 
 def escaped(letter: str) -> str:
-    """A character as it is when it is printable ASCII, else its escape."""
+    """Returns a printable ASCII character unchanged, and the escape of any other."""
     code = ord(letter)
     if 32 <= code < 127:
         return letter
@@ -93,7 +93,7 @@ def escaped(letter: str) -> str:
 
 
 def is_invisible(letter: str) -> bool:
-    """Whether a character has no picture, or changes how its neighbours are shown."""
+    """Tells whether a character is invisible or changes how its neighbours are shown."""
     return unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp") or letter == "\xa0"
 
 
@@ -109,7 +109,7 @@ def _span(start: int, length: int) -> tuple[Span, ...]:
 
 
 def _kept(length: int, differing: tuple[Span, ...]) -> list[Span]:
-    """Head, tail, and the neighbourhood of the first difference."""
+    """Returns the spans to show of a long value: head, tail, and the surroundings of the first difference."""
     if length <= SHOWN_CHARACTERS:
         return [(0, length)]
     spans = [(0, _EDGE), (length - _EDGE // 2, length)]

@@ -1,4 +1,4 @@
-"""The words and numbers that all views share, so that terminal, page and test report say the same thing."""
+"""The words and numbers that all views share, so that terminal, page and test report say the same."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ CLASS: Final[dict[DifferenceClass, str]] = {
 }
 
 MEANING: Final[dict[DifferenceClass, str]] = {
-    "missing_in_topic": "the source has the row, the topic has no live record for its key",
-    "extra_in_topic": "the topic has a live record, the source has no such row",
-    "missing_in_replica": "the topic has a live record, the replica has no such row",
-    "extra_in_replica": "the replica has a row, the topic has no live record for its key",
-    "value_mismatch": "both have the key, and at least one column differs",
+    "missing_in_topic": "the source has the row, but the topic has no live record of its key",
+    "extra_in_topic": "the topic has a live record, but the source does not have the row",
+    "missing_in_replica": "the topic has a live record, but the replica does not have the row",
+    "extra_in_replica": "the replica has the row, but the topic has no live record of its key",
+    "value_mismatch": "both have the key, but at least one column differs",
     "foreign": "the row is right, but another program wrote the record",
-    "in_flight": "changed while it was compared: not judged",
-    "unverifiable": "the topic no longer tells what it held at the snapshot: not judged",
+    "in_flight": "not judged: the key changed while it was compared",
+    "unverifiable": "not judged: the topic no longer tells what it held at the snapshot",
 }
 
 OPERATION: Final = {"c": "insert", "u": "update", "d": "delete", "r": "backfill", "t": "truncate"}
 
 SEES: Final = (
-    "Every row that was committed at the snapshot: its key present or absent, each compared column to the last digit.",
-    "Lost deletes (missed tombstones), lost or stale versions, one key under two spellings or in two partitions.",
-    "Which record is behind a difference: partition, offset, LSN, transaction.",
+    "Every row committed at the snapshot: whether its key is there, and each compared column to the last digit.",
+    "Lost deletes (missed tombstones), lost or stale versions, and a key in two spellings or in two partitions.",
+    "Which record caused a difference: partition, offset, LSN, transaction.",
 )
 
 CANNOT_SEE: Final = (
-    "Anything that was committed after the snapshot: that is the next run's matter.",
-    "Keys in flight or unverifiable: they are counted, not judged.",
-    "Versions between two states: a compacted topic keeps the last one only.",
-    "A wrong value in the source itself: it is the truth that all else is measured against.",
+    "Anything committed after the snapshot: the next run compares it.",
+    "Keys in flight or unverifiable: they are counted, but not judged.",
+    "Versions between two states: a compacted topic keeps only the last one.",
+    "A wrong value in the source itself: the source is the truth that everything else is measured against.",
 )
 
 
 def duration(seconds: float) -> str:
-    """A duration that a person reads at a glance: ``0.42 s``, ``12.3 s``, ``4 min 05 s``, ``2 h 03 min``."""
+    """Writes a duration so that it reads at a glance: ``0.42 s``, ``12.3 s``, ``4 min 05 s``, ``2 h 03 min``."""
     if seconds < 10:
         return f"{seconds:.2f} s"
     if seconds < 60:
@@ -65,12 +65,12 @@ def duration(seconds: float) -> str:
 
 
 def elapsed_s(report: Report) -> float:
-    """Seconds from start to end of the run."""
+    """Returns the seconds from the start of the run to its end."""
     return (datetime.fromisoformat(report.ended_at) - datetime.fromisoformat(report.started_at)).total_seconds()
 
 
 def moment(iso: str) -> str:
-    """``2026-11-21T14:03:20.123456+00:00`` as ``2026-11-21 14:03:20 UTC``; what is no such time stays as it is."""
+    """Writes ``2026-11-21T14:03:20.123456+00:00`` as ``2026-11-21 14:03:20 UTC``; other text stays as it is."""
     try:
         parsed = datetime.fromisoformat(iso)
     except ValueError:
@@ -80,7 +80,7 @@ def moment(iso: str) -> str:
 
 
 def headline(report: Report) -> str:
-    """The whole run in one short sentence."""
+    """Sums the whole run up in one short sentence."""
     every = len(report.tables)
     if not every:
         return "No table was compared"
@@ -101,22 +101,22 @@ def headline(report: Report) -> str:
 
 
 def limits(report: Report) -> tuple[str, ...]:
-    """What this very run could not see."""
+    """Returns what this run could not see."""
     tables = report.tables
     found = list(CANNOT_SEE)
     if skipped := sum(len(table.columns_skipped) for table in tables):
-        found.append(f"{counted(skipped, 'column')} left out of the comparison; each table names them, and why.")
+        found.append(f"{counted(skipped, 'column')} left out of the comparison; each table says which, and why.")
     if filtered := sum(table.where is not None for table in tables):
         found.append(f"Rows outside the filter of {counted(filtered, 'table')}.")
     if sum(table.mode == "incremental" for table in tables):
         found.append("Damage to records that an earlier full run had already read (incremental mode).")
     if sum(table.passes > 1 for table in tables):
-        found.append("One snapshot for a whole table where it was compared in passes: each pass is exact at its own.")
+        found.append("Whole tables at one snapshot, if they were compared in passes: each pass is exact at its own.")
     return tuple(found)
 
 
 def lag(table: TableReport) -> str:
-    """How far the bridge was behind when the run began; empty when unknown."""
+    """Returns how far the bridge was behind when the run began; empty if unknown."""
     parts = [] if table.lag_s is None else [duration(table.lag_s)]
     parts += [] if table.lag_bytes is None else [size(table.lag_bytes)]
     return ", ".join(parts)

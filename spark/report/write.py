@@ -1,4 +1,4 @@
-"""Puts the views of a report into a folder. Each file appears whole or not at all."""
+"""Writes the views of a report into a folder. Each file appears whole or not at all."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from cdc.spark.report.model import Report
 from cdc.spark.report.text import as_text
 
 NAMES: Final = ("report.json", "report.html", "junit.xml", "report.txt")
-"""Of the views."""
+"""The file names of the views."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Where the views lie."""
+    """The paths of the views."""
 
     json: Path
     html: Path
@@ -29,10 +29,10 @@ class Written:
 
 
 def write_all(report: Report, folder: Path) -> Written:
-    """Writes report.json, report.html, junit.xml and report.txt, over those of an earlier run.
+    """Writes report.json, report.html, junit.xml and report.txt, replacing those of an earlier run.
 
     Raises:
-        ConfigError: the folder cannot be made or written.
+        ConfigError: the folder cannot be created or written.
     """
     written = Written(*(folder / name for name in NAMES))
     views = {
@@ -48,7 +48,7 @@ def write_all(report: Report, folder: Path) -> Written:
     except OSError as error:
         raise ConfigError(
             f"cannot write the report to {folder}: {error.strerror or error}",
-            remedy="name a folder that this user may write to, on a disk with space",
+            remedy="name a folder that this user may write to, on a disk with free space",
         ) from error
     return written
 

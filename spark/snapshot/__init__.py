@@ -1,1 +1,1 @@
-"""A table as its topic tells it at one point, written as Parquet with a manifest."""
+"""Writes tables, as their topics hold them at one point, to Parquet files with a manifest."""

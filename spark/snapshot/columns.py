@@ -1,9 +1,12 @@
-"""A column's SQL type → the Parquet column that holds it, and how its values are read. Pure.
+"""Maps a column's SQL type to the Parquet column that holds it and to the function that reads its values. Pure.
 
-What a Parquet type cannot hold is never replaced by a neighbour: the typed column is null then, and the snapshot's
-column ``_beyond`` has the text under the column's name: infinite and NaN numerics, dates and times that are infinite or
-outside the years 1 to 9999, arrays that have not one dimension with the lower bound 1, and values written under an
-older type of the column that the present one cannot hold.
+A value that the Parquet type cannot hold is never rounded or clipped. The typed column is null then, and the snapshot's
+``_beyond`` column holds the text under the column's name. This happens to:
+
+- infinite and NaN numerics;
+- dates and times that are infinite or outside the years 1 to 9999;
+- arrays with several dimensions, or with a lower bound other than 1;
+- values written when the column had an older type, if the present type cannot hold them.
 """
 
 from __future__ import annotations
@@ -31,9 +34,9 @@ class ColumnForm:
     """How a column is written.
 
     Attributes:
-        arrow: the type.
-        read: a value's JSON, which is not null, → the value; raises ``ValueError`` for one beyond the type.
-        note: what the type alone does not say; empty for nothing.
+        arrow: the column's Arrow type.
+        read: turns a value's JSON, never null, into the value; raises ``ValueError`` if the type cannot hold it.
+        note: what the type alone does not say; may be empty.
     """
 
     arrow: pa.DataType
@@ -42,7 +45,7 @@ class ColumnForm:
 
 
 def form_of(sql_type: str) -> ColumnForm:
-    """The form of a column of this type, as ``__schemas`` spells it."""
+    """Returns the form of a column whose SQL type is spelled as in ``__schemas``."""
     kind = kind_of(sql_type)
     if kind.is_array:
         return ARRAY_FORMS[kind.kind]
@@ -50,7 +53,7 @@ def form_of(sql_type: str) -> ColumnForm:
 
 
 def plain_text(raw: str) -> str:
-    """A value's text: of a string its content, of anything else its JSON."""
+    """Returns a value's text: the content of a JSON string, or the JSON of anything else."""
     return unquote(raw) if raw.lstrip().startswith('"') else raw
 
 
@@ -76,7 +79,7 @@ def _decimal(precision: int, scale: int, raw: str) -> Decimal:
     value = Decimal(plain_text(raw))
     _, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int) or exponent < -scale or len(digits) + exponent > precision - scale:
-        raise ValueError("not of this precision")
+        raise ValueError("more digits than the precision or scale allows")
     return value
 
 
@@ -96,7 +99,7 @@ def _timestamptz(raw: str) -> datetime:
 
 
 def _moment(text: str) -> datetime:
-    # Years of five digits come in a form that fromisoformat might take for another one.
+    # fromisoformat might misread a five-digit year as some other ISO form.
     if text[_YEAR_CHARS : _YEAR_CHARS + 1] != "-":
         raise ValueError("year outside 1 to 9999")
     return datetime.fromisoformat(text)
@@ -115,7 +118,7 @@ def _verbatim(raw: str) -> str:
 
 def _list(element: Callable[[str], Any], raw: str) -> list[Any]:
     if raw.lstrip().startswith('"'):
-        raise ValueError("another lower bound")
+        raise ValueError("lower bound other than 1")
     items = split_array(raw)
     if any(item.lstrip().startswith("[") for item in items):
         raise ValueError("several dimensions")
@@ -123,6 +126,7 @@ def _list(element: Callable[[str], Any], raw: str) -> list[Any]:
 
 
 def _numeric_form(sql_type: str) -> ColumnForm:
+    # PostgreSQL also allows more digits than decimal128, and scales that are negative or beyond the precision: as text.
     match = _NUMERIC.fullmatch(sql_type)
     precision, scale = (int(match[1]), int(match[2])) if match else (0, 0)
     if match is None or precision > MAX_PRECISION or scale > precision:

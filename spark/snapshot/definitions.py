@@ -1,4 +1,4 @@
-"""A table's definitions in the schemas topic: what columns a value of the topic has, and their types."""
+"""Reads table definitions from the schemas topic: which columns a topic's values have, and their types."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from cdc.spark.offsets import Brokers
 
 
 def definitions_of(brokers: Brokers, name: str, table: JobTable) -> Mapping[str, TableSchema]:
-    """By fingerprint, every definition that records of the table's topic may refer to."""
+    """Returns every definition that records of the table's topic may refer to, by fingerprint."""
     return definitions_by_topic(brokers, name).get(table.topic, {})
 
 
 def definitions_by_topic(brokers: Brokers, name: str) -> Mapping[str, Mapping[str, TableSchema]]:
-    """By topic and fingerprint, every definition that records may refer to."""
+    """Returns every definition that records of any topic may refer to, by topic and fingerprint."""
     found: dict[str, dict[str, TableSchema]] = {}
     for _, value in brokers.read_all(schemas_topic(name)):
         if value is not None:
@@ -27,7 +27,7 @@ def definitions_by_topic(brokers: Brokers, name: str) -> Mapping[str, Mapping[st
 
 
 def columns_of(table: JobTable, definition: TableSchema | None) -> tuple[SchemaColumn, ...]:
-    """The columns of a snapshot: those of its newest record's definition, else the source's present ones."""
+    """Returns a snapshot's columns: those of the newest record's definition, or else those the source has now."""
     if definition is not None:
         return definition.columns
     return tuple(SchemaColumn(each.name, each.sql_type) for each in table.columns)

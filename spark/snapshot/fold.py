@@ -1,6 +1,6 @@
-"""A topic folded at a bound by Spark: of each key the record that is its state, and what tells of erased ones.
+"""Folds a topic at a bound with Spark: finds the record that is each key's state, and evidence of erased records.
 
-Only figures by partition come to the driver.
+Only totals and one row per partition reach the driver.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ _PLACE = ("offset", "lsn", "commit_us", "produced_ms")
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What a fold holds.
+    """The totals of a fold.
 
     Attributes:
-        records: read below the bound.
-        rows: keys whose state is a row.
-        tombstones: keys whose state is that they are gone.
-        row_bytes: of the rows' values.
-        newest: the newest record of the state; None when there is none.
-        newest_schema: its definition's fingerprint.
-        sums: of the two halves of each row's MD5 over key and value, modulo 2^64.
-        late: keys whose state is a record that stands behind newer ones of other keys: it may have erased a newer one.
-        foreign: records without our header, or without a key.
+        records: how many records lie below the bound.
+        rows: how many keys have a row as their state.
+        tombstones: how many keys have a tombstone as their state.
+        row_bytes: total size of the rows' values.
+        newest: the newest record of the state; None when the state is empty.
+        newest_schema: the fingerprint of that record's definition.
+        sums: the rows' MD5s over key and value, split in two halves and each half summed modulo 2^64.
+        late: how many keys have a state record that was appended after newer records of other keys. Such a record may
+            have made the cleaner erase a newer one of its own key.
+        foreign: how many records have no header of ours, or no key.
     """
 
     records: int
@@ -48,7 +49,7 @@ class Totals:
 
 
 def with_headers(records: DataFrame) -> DataFrame:
-    """``read_topic``'s columns and ``op``, ``lsn``, ``commit_us``, ``schema`` out of the header; and ``place``."""
+    """Adds ``place`` and the header's fields (``op``, ``lsn``, ``seq``, …) to the columns of ``read_topic``."""
     told = records.withColumns(
         {
             "op": header_field("op"),
@@ -63,12 +64,12 @@ def with_headers(records: DataFrame) -> DataFrame:
 
 
 def below_lsn(lsn: int) -> Column:
-    """Records of transactions that committed before ``lsn``; a foreign record is none of them."""
+    """Returns a condition: the record's transaction committed before ``lsn``. False for a foreign record."""
     return fn.coalesce(fn.col("lsn") < fn.lit(int(lsn)), fn.lit(False))
 
 
 def below_offsets(bounds: Mapping[int, int]) -> Column:
-    """Records below an offset of their partition; a partition that is not named belongs as a whole."""
+    """Returns a condition: the record lies below its partition's offset. True in partitions that are not named."""
     below: Column = fn.lit(True)
     for partition, offset in bounds.items():
         below = fn.when(fn.col("partition") == partition, fn.col("offset") < offset).otherwise(below)
@@ -76,20 +77,21 @@ def below_offsets(bounds: Mapping[int, int]) -> Column:
 
 
 def fold(records: DataFrame, below: Column, *, may_be_late: bool = False) -> DataFrame:
-    """One row per key, kept on the executors' disks: every later look sees what was read now.
+    """Returns one row per key, kept on the executors' disks, so that every later query sees what was read now.
 
-    A local checkpoint and not a cache, because a lost cache would be read again from a log that went on.
+    This is a local checkpoint, not a cache: Spark would read a lost cache again, from a log that has grown since.
 
     Args:
         records: from ``with_headers``.
-        below: those that count.
-        may_be_late: the newest of a key is not the last one, but that with the greatest (lsn, seq).
+        below: the condition for records that belong to the state.
+        may_be_late: the newest record of a key is the one with the greatest (lsn, seq), not the last in the log.
     """
     below_place = fn.when(below, fn.col("offset"))
     standing, is_late = below_place, fn.lit(False)
     if may_be_late:
-        records = records.withColumn("is_late", _stands_behind_newer())
+        records = records.withColumn("is_late", _follows_newer())
         is_late = fn.col("is_late")
+        # A record may be there twice, once in order and once late: the one in order counts.
         standing = fn.when(below, fn.struct("lsn", "seq", ~is_late, "offset"))
     newest = fn.struct("lsn", "seq", "schema", "place")
     folded = records.groupBy("key").agg(
@@ -97,7 +99,7 @@ def fold(records: DataFrame, below: Column, *, may_be_late: bool = False) -> Dat
         fn.max_by(is_late, standing).alias("late"),
         fn.max(fn.when(below, newest)).alias("newest"),
         fn.count(below_place).alias("records"),
-        fn.min(fn.when(~below, fn.col("place"))).alias("behind"),
+        fn.min(fn.when(~below, fn.col("place"))).alias("after"),
         fn.min_by("place", "offset", 2).alias("lowest"),
         fn.min_by("op", "offset").alias("first_op"),
         fn.min("partition").alias("partition"),
@@ -106,17 +108,19 @@ def fold(records: DataFrame, below: Column, *, may_be_late: bool = False) -> Dat
     return folded.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
 
 
-def _stands_behind_newer() -> Column:
+def _follows_newer() -> Column:
     before = Window.partitionBy("partition").orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
     position = fn.struct("lsn", "seq")
     return fn.coalesce(fn.max(position).over(before) > position, fn.lit(False))
 
 
 def totals(folded: DataFrame) -> Totals:
-    """The figures of a fold."""
+    """Computes the totals of a fold."""
     is_row = fn.col("row.value").isNotNull()
     is_tombstone = fn.col("row").isNotNull() & fn.col("row.value").isNull()
     digest = fn.when(is_row, fn.md5(fn.concat("key", fn.lit(b"\0"), "row.value")))
+    # The hash is made of sums, so the order of rows does not matter. Half an MD5 is an unsigned 64-bit number, which
+    # only a decimal holds.
     halves = [fn.conv(fn.substring(digest, 1 + 16 * n, 16), 16, 10).cast("decimal(20,0)") for n in (0, 1)]
     found = folded.agg(
         fn.sum("records").alias("records"),
@@ -144,22 +148,22 @@ def totals(folded: DataFrame) -> Totals:
 
 
 def state_rows(folded: DataFrame) -> DataFrame:
-    """``value`` and ``header`` of each row of the state."""
+    """Returns ``value`` and ``header`` of each row of the state."""
     return folded.where(fn.col("row.value").isNotNull()).select("row.value", "row.header")
 
 
 def evidence(folded: DataFrame, tail: DataFrame | None) -> list[PartitionEvidence]:
-    """What log and tail prove, by partition.
+    """Returns what log and tail prove about each partition.
 
     Args:
         folded: from ``fold``.
-        tail: what was written since the end of the reading, with headers; None when nothing was.
+        tail: the records written since the reading ended, with headers; None when there are none.
     """
     pair = fn.struct(fn.get("lowest", 1).alias("y"), fn.get("lowest", 0).alias("x"))
     is_pair, is_orphan = fn.size("lowest") > 1, fn.col("first_op") != INSERT
     of_log = folded.groupBy("partition").agg(
         fn.max("newest.place").alias("below"),
-        fn.min("behind").alias("bound"),
+        fn.min("after").alias("bound"),
         fn.min(fn.when(is_pair, pair)).alias("pair"),
         fn.max(fn.when(is_orphan, fn.get("lowest", 0))).alias("orphan"),
     )
@@ -207,5 +211,5 @@ def _with_tail(log: PartitionEvidence | None, tail: Any) -> PartitionEvidence:
 
 
 def place_of(row: Any) -> LogPlace | None:
-    """A collected ``place``."""
+    """Turns a collected ``place`` into a ``LogPlace``."""
     return None if row is None else LogPlace(*(row[name] for name in _PLACE))

@@ -1,7 +1,7 @@
-"""A folder of snapshots: one job at a time, whole snapshots only, the oldest rotated away.
+"""Manages a folder of snapshots: one job writes at a time, only whole snapshots appear, the oldest are removed.
 
-A snapshot is named by the UTC time at which it was begun, so that names sort. It grows in a folder whose name begins
-with a dot and gets its own name when its manifest is written; what a killed job left is removed by the next one.
+A snapshot is named after the UTC time at which it began, so names sort by age. It is written in a folder whose name
+begins with a dot, and renamed once its manifest is there. The next job removes what a killed job left.
 """
 
 from __future__ import annotations
@@ -25,24 +25,27 @@ _NAME: Final = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{6}Z")
 
 
 def snapshot_name(now: datetime) -> str:
-    """``20261121T150102.123456Z``."""
+    """Returns a name like ``20261121T150102.123456Z``."""
     return now.astimezone(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
 
 
 @contextmanager
 def begun(folder: Path, name: str) -> Iterator[Path]:
-    """A folder to write into; becomes ``folder/name`` when the block ends well and it holds a manifest, else goes.
+    """Yields a folder to write into, which becomes ``folder/name`` if the block succeeds and is removed if it fails.
+
+    The block must leave a manifest in it.
 
     Raises:
-        JobError: the folder cannot be written, or another job writes into it.
+        JobError: the folder is not writable, or another job is writing into it.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
-        raise JobError(f"{folder} cannot be written: {error.strerror}", remedy="choose another folder") from error
+        raise JobError(f"cannot write to {folder}: {error.strerror}", remedy="choose another folder") from error
     try:
         _take(lock, folder)
+        # Only the holder of the lock removes these: without it, one might belong to a job that still writes.
         for left in folder.glob(f"{_UNFINISHED}*"):
             shutil.rmtree(left)
         place = folder / f"{_UNFINISHED}{name}"
@@ -59,15 +62,15 @@ def begun(folder: Path, name: str) -> Iterator[Path]:
 
 
 def snapshots(folder: Path) -> list[Path]:
-    """Whole snapshots, the oldest first: folders with our kind of name and a manifest."""
+    """Returns the whole snapshots, oldest first: folders with a snapshot's name and a manifest."""
     return sorted(each for each in folder.iterdir() if _NAME.fullmatch(each.name) and (each / MANIFEST).is_file())
 
 
 def rotate(folder: Path, keep: int) -> list[Path]:
-    """Remove all but the newest ``keep``; returns those that went."""
+    """Removes all snapshots but the newest ``keep``, and returns the removed ones."""
     gone = snapshots(folder)[:-keep]
     for each in gone:
-        # Without its manifest a folder is no snapshot any more, should this be cut short.
+        # The manifest goes first: if this is interrupted, nobody takes a half-removed folder for a snapshot.
         (each / MANIFEST).unlink()
         shutil.rmtree(each)
     return gone

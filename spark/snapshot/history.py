@@ -1,9 +1,9 @@
-"""The past out of a table's history topic, which keeps every change: exact for each position since it is complete.
+"""Reads past states from a table's history topic, which keeps every change and is exact since it is complete.
 
-A history tells a table's state at a position when it has a record of every row from before that position. It has when
-one backfill, which published a record of each row that no transaction touched meanwhile, went through it from its
-first row on, and is in it still; a backfill that found no row leaves nothing to see that by. That the history was kept
-without a break since then is assumed: nothing in a topic tells of it.
+A history tells the table's state at a position if it holds a record of every row from before that position. A backfill
+publishes a record of each row that no transaction touches meanwhile. So a history that still holds all records of a
+finished backfill of the whole table is complete from that backfill's position on. A backfill that found no rows leaves
+no record to show this. The job assumes that the history was kept without a break since then, which no topic can tell.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ from cdc.spark.values.objects import split_object
 
 
 def history_log(spark: SparkSession, kafka: KafkaSettings, extent: Extent) -> Log:
-    """A history's records as if they were the state topic's: their keys and headers are, and ``new`` is its value."""
+    """Returns a history's records in the form of the state topic's.
+
+    Keys and headers are the same in both; the state topic's value is the history's ``new``.
+    """
     log = unread(spark, kafka, extent)
     states = log.records.mapInArrow(_states, log.records.schema)
     return Log(states, extent, log.began_ms, is_proven=True)
@@ -42,7 +45,7 @@ def prefer_histories(
     published: PublishedPoint,
     lsn: LSN,
 ) -> Mapping[str, Log]:
-    """``logs`` with the history in place of each state topic whose history is complete at ``lsn``."""
+    """Returns ``logs`` with the history in place of each state topic whose history is complete at ``lsn``."""
     chosen = dict(logs)
     for table in tables:
         backfills = published.backfills.get(table.qualified_name, ())
@@ -55,23 +58,25 @@ def prefer_histories(
             history
             if lsn >= complete.lsn
             else replace(
-                logs[table.topic], remedy=f"ask for {complete.lsn} or later: its history is whole since {when}"
+                logs[table.topic], remedy=f"ask for {complete.lsn} or later: its history is complete since {when}"
             )
         )
     return chosen
 
 
 def complete_since(log: Log, backfills: Sequence[BackfillProgress]) -> BackfillProgress | None:
-    """The backfill from whose position on the history tells every state; None when none is known to.
+    """Returns the backfill from whose position on the history tells every state; None when none is proven to.
 
     Args:
         log: from ``history_log``.
-        backfills: every record of the table's backfills that is left in the progress topic, in order.
+        backfills: the table's backfill records that are left in the progress topic, in order.
     """
     records = with_headers(log.records.select("key", "partition", "offset", "timestamp_ms", "header"))
     for backfill in backfills:
+        # A backfill with a condition left rows out, and one without rows left no record that could prove anything.
         if backfill.state != "done" or not backfill.whole or backfill.where is not None or not backfill.rows:
             continue
+        # A backfilled record has the time of its backfill in the header: this tells apart those of several backfills.
         during = fn.col("commit_us").between(backfill.started_at, backfill.updated_at)
         found = records.groupBy("partition").agg(
             fn.min("timestamp_ms").alias("oldest_ms"),
@@ -85,7 +90,7 @@ def complete_since(log: Log, backfills: Sequence[BackfillProgress]) -> BackfillP
 
 
 def _reaches_back(extent: Extent, found: Sequence[Row], since_ms: int) -> bool:
-    """Whether retention has left everything that was written since."""
+    """Tells whether retention has removed nothing that was written since: each partition still has an older record."""
     oldest = {row["partition"]: row["oldest_ms"] for row in found}
     return all(
         start == 0 or (partition in oldest and oldest[partition] < since_ms)
@@ -100,11 +105,11 @@ def _states(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _state(value: bytes) -> bytes | None:
-    """The state topic's value at this change."""
+    """Returns the value that the state topic had at this change; None for a deletion."""
     try:
         fields = split_object(value.decode())
         if fields["v"] != "1":
-            raise DecodeError("another version")
+            raise DecodeError("unknown version")
         return None if fields["new"] == "null" else fields["new"].encode()
     except (KeyError, UnicodeDecodeError, DecodeError) as error:
         raise DecodeError(f"history record is not of topic contract version 1: {value[:200]!r}") from error

@@ -1,4 +1,4 @@
-"""The snapshot job: find the point, fold each topic there, prove it, write Parquet, then the manifest."""
+"""The snapshot job: finds the point, folds each topic there, proves the result, writes Parquet, then the manifest."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ from cdc.spark.snapshot.proof import commit_time, refuse_unless_exact
 from cdc.spark.snapshot.rows import RowDecoder
 
 _FILE_BYTES: Final = 256 * 1024 * 1024
-"""Of JSON in one file: as Parquet that is some ten megabytes to a hundred, which readers like."""
+"""How much JSON goes into one file. It makes 10 to 100 MB of Parquet, a size that readers handle well."""
 
 _SETTINGS: Final[Mapping[str, str]] = {
-    # Names that differ in case only are two columns in PostgreSQL.
+    # In PostgreSQL, names that differ only in case are two columns.
     "spark.sql.caseSensitive": "true",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # Days and microseconds of the proleptic Gregorian calendar, as PostgreSQL counts them.
+    # PostgreSQL counts days and microseconds in the proleptic Gregorian calendar; Spark must not rebase old dates.
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
 }
 
 
 def main(document: str) -> int:
-    """Run the job that ``document`` describes."""
+    """Runs the job that ``document`` describes, and returns its exit code."""
     job = SnapshotJob.model_validate_json(document)
     name = snapshot_name(datetime.now(UTC))
     folder = Path(job.folder)
@@ -60,10 +60,10 @@ def main(document: str) -> int:
 
 
 def take(spark: SparkSession, job: SnapshotJob, place: Path, name: str) -> Manifest:
-    """Write the tables and the manifest into ``place``.
+    """Writes the tables and the manifest into ``place``.
 
     Raises:
-        JobError: the state at that point is not known, or something cannot be read.
+        JobError: the state at that point cannot be proven, or something cannot be read.
     """
     for setting, value in _SETTINGS.items():
         spark.conf.set(setting, value)
@@ -85,7 +85,7 @@ def take(spark: SparkSession, job: SnapshotJob, place: Path, name: str) -> Manif
             _write_table(spark, job, brokers, table, logs[table.topic], published, lsn, place) for table in job.tables
         ]
     except PythonException as error:
-        raise TopicUnreadable(_cause(error), remedy="see what wrote that record (cdc health)") from error
+        raise TopicUnreadable(_cause(error), remedy="find out what wrote that record with cdc health") from error
     finally:
         brokers.close()
     manifest = Manifest(
@@ -102,7 +102,7 @@ def take(spark: SparkSession, job: SnapshotJob, place: Path, name: str) -> Manif
 
 
 def _histories(spark: SparkSession, job: SnapshotJob, brokers: Brokers) -> Mapping[str, Log]:
-    """By state topic, what can tell of a past commit beside it."""
+    """Returns the history of each table that has one, by state topic. Only a past commit needs them."""
     if not isinstance(job.as_of, AsOfLsn | AsOfTime):
         return {}
     return {
@@ -115,7 +115,7 @@ def _histories(spark: SparkSession, job: SnapshotJob, brokers: Brokers) -> Mappi
 def _point(
     job: SnapshotJob, published: PublishedPoint, logs: Mapping[str, Log], histories: Mapping[str, Log]
 ) -> LSN | None:
-    """The position that bounds all tables; None when offsets do."""
+    """Returns the position that bounds all tables; None when offsets bound them."""
     if isinstance(job.as_of, AsOfOffsets):
         _refuse_unknown_offsets(job.as_of, {topic: log.extent for topic, log in logs.items()})
         return None
@@ -123,8 +123,8 @@ def _point(
         return point_at(job.as_of.lsn, published)
     if isinstance(job.as_of, AsOfTime):
         if job.as_of.time_us > job.fence_us:
-            raise JobError("that time is still to come", remedy="leave --as-of out for the newest state")
-        # Of both, for either may have lost a commit that the other one has.
+            raise JobError("--as-of is in the future", remedy="leave --as-of out for the newest state")
+        # States and histories both count: either may have lost a commit that the other still has.
         looked_at = [*logs.values(), *histories.values()]
         later = [_first_commit_after(with_headers(each.records), job.as_of.time_us) for each in looked_at]
         return min([published.lsn, *(lsn for lsn in later if lsn is not None)])
@@ -132,7 +132,7 @@ def _point(
 
 
 def _first_commit_after(records: DataFrame, time_us: int) -> LSN | None:
-    """Backfilled rows do not count: their time is that of the backfill."""
+    """Returns the first commit after ``time_us``. Backfilled rows do not count: they carry the backfill's time."""
     streamed = records.where(fn.contains("header", fn.lit(";xid=")) & (fn.col("commit_us") > time_us))
     found = streamed.agg(fn.min("lsn")).collect()[0][0]
     return None if found is None else LSN(found)
@@ -156,7 +156,7 @@ def _write_table(
     lsn: LSN | None, place: Path,
 ) -> TableManifest:  # fmt: skip
     refuse_unless_whole(published, table.qualified_name, published.lsn if lsn is None else lsn)
-    # What another program wrote elsewhere, and the tombstone that mends it, are no record of the row
+    # A key in the wrong partition was put there by another program; neither it nor its tombstone is the row's state.
     strays = is_stray(fn.col("key"), fn.col("partition"), len(log.extent.ends))
     records = with_headers(log.records).where(~strays)
     folded = fold(records, _below(job, table, lsn), may_be_late=published.may_be_late)
@@ -208,21 +208,21 @@ def _refuse_foreign(table: JobTable, found: Totals) -> None:
     if found.foreign:
         raise TopicUnreadable(
             f"topic {table.topic} holds {found.foreign} records that the bridge did not write",
-            remedy="see which (cdc health)",
+            remedy="see which with cdc health",
         )
 
 
 def _refuse_late(table: JobTable, found: Totals) -> None:
     if found.late:
         raise PastErased(
-            f"{table.qualified_name}: of {counted(found.late, 'key')} only a record is left that a bridge which stood "
-            "still wrote behind newer ones; compaction may have erased a newer one",
-            remedy=f"have the table published again (cdc backfill {shlex.quote(table.qualified_name)} --sweep), "
+            f"{table.qualified_name}: the newest record of {counted(found.late, 'key')} is one that a suspended bridge "
+            "wrote late, after newer records; compaction may have erased a newer one",
+            remedy=f"publish the table again with cdc backfill {shlex.quote(table.qualified_name)} --sweep, "
             "then try again",
         )
 
 
 def _cause(error: PythonException) -> str:
-    """The last line of a worker's traceback says what it is about."""
+    """Returns the last line of a worker's traceback that names an error."""
     lines: Sequence[str] = [line for line in str(error).strip().splitlines() if "Error: " in line]
     return lines[-1].strip() if lines else "a value could not be decoded"

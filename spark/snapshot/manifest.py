@@ -1,4 +1,4 @@
-"""What stands beside a snapshot's files: of which commit it is, and how to see that nothing is missing."""
+"""The manifest beside a snapshot's files: which commit the snapshot shows, and how to check that it is complete."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ class TableManifest(BaseModel):
     """One table's files.
 
     Attributes:
-        topic: that was read, the state's or, for a past that this cannot tell, the history's.
-        topic_id: Kafka's own, new with every topic of the same name: offsets are good for one topic only.
-        folder: beside the manifest, with the Parquet files.
-        first_offsets, end_offsets: of the records that were read, by partition.
-        newest_commit: of the newest record of the state, ISO 8601 in UTC; None for an empty table.
-        records: read, of the state; rows: written; tombstones: keys that are gone and not forgotten yet.
-        hash: of the rows: two 64-bit sums over halves of MD5(key, a zero byte, value), in hexadecimal, in any order.
-        definition: fingerprint of the definition by which the columns are typed; empty for the source's present one.
+        topic: the topic that was read: the state topic, or the history topic for a past that only the history tells.
+        topic_id: Kafka's id of that topic. A recreated topic gets a new one, and offsets are valid for one topic only.
+        folder: the folder of the Parquet files, beside the manifest.
+        first_offsets, end_offsets: the range of offsets that was read, by partition.
+        newest_commit: the commit time of the state's newest record, ISO 8601 in UTC; None for an empty table.
+        records, rows, tombstones: how many records lie below the bound, how many rows were written, and how many keys
+            have a tombstone as their state.
+        hash: two 64-bit sums, in hexadecimal, over the halves of each row's MD5(key, a zero byte, value). The order of
+            rows does not matter.
+        definition: fingerprint of the definition that types the columns; empty if the source's present one does.
         definitions: all fingerprints in the schemas topic for this table.
     """
 
@@ -44,13 +46,13 @@ class TableManifest(BaseModel):
 
 
 class Manifest(BaseModel):
-    """A snapshot.
+    """The manifest of one snapshot.
 
     Attributes:
-        name: of its folder.
-        as_of: what was asked, as the job had it.
-        lsn: it holds what committed before this position; None for a snapshot by offsets, which is no commit's state.
-        slot: the replication slot whose stream made the topics.
+        name: the name of the snapshot's folder.
+        as_of: the point that the job was asked for.
+        lsn: the snapshot holds what committed before this position; None for one by offsets, which matches no commit.
+        slot: the replication slot whose stream filled the topics.
     """
 
     model_config = STRICT

@@ -1,9 +1,9 @@
-"""The newest state of tables, which may be written all the while: read on until a position is proven for all of them.
+"""Reads the newest state of tables while they are being written: reads on until a position is proven for all of them.
 
-A later position is proven more easily than an earlier one. Behind the first look at a long log little is left to read,
-so that a partition either did not grow in that time, or has records below the new position that are too young for the
-cleaner (``past.py``, the first and the third proof). Records are kept on the executors' disks, so that the
-position can be chosen when they are read.
+A later position is easier to prove than an earlier one. After the first pass over a long log little is left to read.
+So a partition either did not grow in that time, or has records below the new position that are too young for the
+cleaner (the first and the third proof in ``past.py``). The records are kept on the executors' disks, so the position
+can be chosen after they were read.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from cdc.spark.snapshot.proof import reading_of
 from cdc.spark.topic import read_topic
 
 ROUNDS: Final = 10
-"""Two or three do unless ``min.compaction.lag.ms`` is shorter than a round; then each is another chance of a pause."""
+"""How often to read on. Two or three rounds are enough unless ``min.compaction.lag.ms`` is shorter than a round; then
+each round is another chance to meet a pause in the writing."""
 
 _COVERED_TIMEOUT_S: Final = 600.0
-"""For the end of a source transaction so big that it is published in parts; 600 s are some 30 million rows."""
+"""How long to wait for the end of a source transaction that is published in parts; 600 s are about 30 million rows."""
 
 
 _NONE: Final = LSN(0)
@@ -42,12 +43,12 @@ class Log:
     """A topic's records.
 
     Attributes:
-        records: as from ``read_topic``.
-        extent: where they lie.
-        began_ms: not after the first was read.
-        newest: the highest LSN among them.
-        is_proven: they tell the state at the position that is asked for, whatever was erased.
-        remedy: what to do when they do not, if it is known better than from the records.
+        records: the records, with the columns of ``read_topic``.
+        extent: the offsets that were read.
+        began_ms: a time before the first record was read.
+        newest: the highest LSN among the records.
+        is_proven: the records tell the state at the position that is asked for, whatever was erased.
+        remedy: what to do when they do not, if the caller knows better than the records tell.
     """
 
     records: DataFrame
@@ -59,21 +60,22 @@ class Log:
 
 
 def unread(spark: SparkSession, kafka: KafkaSettings, extent: Extent) -> Log:
-    """The log as Kafka has it, read when it is used."""
+    """Returns a log whose records are read from Kafka only when they are used."""
     return Log(read_topic(spark, kafka, extent), extent, time.time_ns() // 1_000_000)
 
 
 def read_on(
     spark: SparkSession, job: SnapshotJob, brokers: Brokers, published: PublishedPoint
 ) -> tuple[PublishedPoint, Mapping[str, Log]]:
-    """The newest position that is proven for each table, or at least the newest; and by topic what was read.
+    """Returns the newest position, proven for each table if possible, and what was read from each topic.
 
     Raises:
-        NotCaughtUp: a transaction of which a part was read is not published whole in time.
+        NotCaughtUp: part of a transaction was read, and the rest is not published in time.
     """
     logs: dict[str, Log] = {}
     for count in range(ROUNDS):
         if count:
+            # One past the newest record read: everything read so far then lies below the position.
             beyond = LSN(max(each.newest for each in logs.values()) + 1)
             published = wait_published(brokers, job.stream, max(published.lsn, beyond), _COVERED_TIMEOUT_S)
         for table in job.tables:
@@ -84,14 +86,14 @@ def read_on(
 
 
 def keep(records: DataFrame) -> DataFrame:
-    """Read them now, and once. Not a cache: a lost cache would be read again from a log that went on."""
+    """Reads the records now, and only once. A cache would not do: Spark reads a lost one again, from a newer log."""
     return records.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
 
 
 def _read_to_end(
     spark: SparkSession, kafka: KafkaSettings, brokers: Brokers, topic: str, log: Log | None, published: PublishedPoint
 ) -> Log:
-    """All that ``published`` speaks of, for the ends are asked after it was read."""
+    """Reads everything that ``published`` covers: the ends are asked after the progress was read."""
     extent = brokers.extent(topic)
     if log is None:
         began_ms = time.time_ns() // 1_000_000

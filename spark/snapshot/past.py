@@ -1,41 +1,45 @@
-"""Whether a compacted topic still holds the state at a point. Pure: it judges what was seen of each partition.
+"""Judges whether a compacted topic still holds the state at a point, from what was seen of each partition. Pure.
 
-Theory of operation. A *bound* cuts a partition: records below it belong to the state, the state of a key is its latest
-record below. Compaction erases a record when it finds a later one of the same key, and a tombstone some time after
-that; so what is left of a key is always the end of its story. Hence a key with a record below the bound is exact: its
-latest record there is the latest that ever was. A key without one is either new behind the bound, or its older records
-are erased, or both it and they are: three cases that look alike.
+Theory of operation. A *bound* cuts a partition: the records below it belong to the state, and a key's state is its
+latest record below the bound. Compaction erases a record when it finds a later one of the same key, and erases a
+tombstone some time after that. So what is left of a key is always the end of its story. If a key has a record below the
+bound, its state is exact: the latest record there is the latest there ever was. If a key has none, one of three things
+happened, and they look alike: the key first appeared after the bound, or its older records were erased, or all of its
+records were.
 
-They are told apart by a proof that **nothing at or behind the bound is erased**. Then the first record that is left of
-a key without one below the bound is the first it ever had behind it, and when that is an insert, there was no row at
-the bound. Any other first record (an *orphan*) means a row whose records are erased, or might mean it: the state is
-unknown. (A changed key, a backfilled and a repaired row count as orphans although they may be the first of their key.)
+To tell these apart we need a proof that **nothing at or after the bound was erased**. Then, if a key has no record
+below the bound, the first record that is left of it is the first it ever had after the bound. If that one is an insert,
+there was no row at the bound. Any other first record is an *orphan*: the row may have had records that are erased, so
+its state is unknown. (Changed keys, backfilled rows and repaired rows count as orphans, although theirs may well be the
+first record of the key.)
 
-The proof is one of three:
+There are three proofs:
 
-1. The newest state is asked for, and by its offsets the partition has not grown since, and no record is
-   behind the bound. (Of an older point this would prove nothing: tombstones behind it may have come and gone.)
-2. A *pair*: two records x and y of one key, y below the bound, of which x is still there when everything is read.
-   A run of the cleaner covers the log up to some offset and rewrites it from the beginning on. A run that covered y and
-   had rewritten as much as the place of x would have erased x. So each run either ends below y, hence erased nothing at
-   the bound, or has not come as far as x, hence not to the bound.
-3. The clock: the cleaner never covers a segment with a record younger than ``min.compaction.lag.ms``. When the last
-   record below the bound is younger than that at the end of the reading, no run ever reached it. So nothing below is
-   erased by anything behind either, and orphans do not matter.
+1. *Rest*. The newest state is asked for, the partition's end offset has not moved since, and no record lies after the
+   bound. (For an older point this would prove nothing: tombstones after it may have come and gone.)
+2. *A pair*. There are two records x and y of one key, y is below the bound, and x is still there after everything was
+   read. A run of the cleaner covers the log up to some offset and rewrites it from the beginning. A run that covered y
+   and got as far as x would have erased x. So each run either ends below y, and erased nothing at the bound; or it has
+   not reached x yet, and so not the bound either.
+3. *The clock*. The cleaner never covers a segment with a record younger than ``min.compaction.lag.ms``. If the last
+   record below the bound is still younger than that when the reading ends, no run ever reached it. Then nothing after
+   the bound has erased anything below it, and orphans do not matter.
 
-The last two need a record *below* the bound: the first one that is left behind it may come after others that went.
+The second and the third need a record *below* the bound. A record after it does not do: others may have stood before it
+and be erased.
 
-All three rest on the order of a partition. Where a record below the bound stands behind one that is not (a bridge with
-``delivery: idempotent`` stood still, and wrote it late), none of them holds.
+All three rely on the order within a partition. If a record that belongs below the bound was appended after one that
+does not, none of them holds. (A bridge with ``delivery: idempotent`` was suspended, and wrote the record late.)
 
-A cleaner at work while the log is read needs no further care but two. A record behind the *end* of the reading may have
-erased one that was about to be read: hence the *tail*, what was written meanwhile, is read as well, and bound and
-orphans are those of log and tail together. And a tombstone could go between the reading of an older record and its own
-place: hence a reading that takes as long as ``delete.retention.ms`` proves nothing.
+Two precautions cover a cleaner that works while the log is read. First, a record after the *end* of the reading may
+have made the cleaner erase one that was about to be read. So the *tail*, written meanwhile, is read as well, and bound
+and orphans are taken from log and tail together. Second, the cleaner may remove a tombstone after an older record of
+its key was read and before the tombstone itself is. So a reading that takes as long as ``delete.retention.ms`` proves
+nothing.
 
-It is assumed that a partition keeps its leader while it is read, that nobody deletes records by hand, that the two
-settings were not lowered and raised again within their own length, and that the clocks of the bridge's, the brokers'
-and the driver's machines agree within ``CLOCK_MARGIN_MS``.
+We assume that a partition keeps its leader while it is read; that nobody deletes records by hand; that neither setting
+was lowered and raised again within its own length; and that the clocks of the bridge's, the brokers' and the driver's
+machines agree within ``CLOCK_MARGIN_MS``.
 """
 
 from __future__ import annotations
@@ -49,7 +53,7 @@ CLOCK_MARGIN_MS: Final = 5_000
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """A record: its offset, the LSN and commit time (µs) in its header, and when it was produced."""
+    """The place of one record: its offset, the LSN and commit time (µs) in its header, and when it was produced."""
 
     offset: int
     lsn: int
@@ -59,15 +63,15 @@ class LogPlace:
 
 @dataclass(frozen=True, slots=True)
 class PartitionEvidence:
-    """What was seen of one partition, log and tail together.
+    """What was seen of one partition, in log and tail together.
 
     Attributes:
         quiet: the newest state is asked for, and the partition did not grow while it was read.
-        below: the last record that is left of those that belong to the state.
-        bound: the first that is left of the others.
-        superseded: x of the pair with the lowest y.
-        superseding: that y.
-        orphan: the last record that is the first left of its key and no insert.
+        below: the last remaining record that belongs to the state.
+        bound: the first remaining record that does not.
+        superseded: the offset of x, in the pair with the lowest y.
+        superseding: the y of that pair.
+        orphan: the last orphan: a record that is the first one left of its key and not an insert.
     """
 
     partition: int
@@ -84,8 +88,8 @@ class LogReading:
     """How the log was read.
 
     Attributes:
-        ended_ms: when everything was read, and each pair's x was seen again.
-        took_ms: from the first record to then.
+        ended_ms: when everything was read and each pair's x had been seen again.
+        took_ms: how long it took from the first record to that moment.
         lag_ms: ``min.compaction.lag.ms``.
         retention_ms: ``delete.retention.ms``.
     """
@@ -101,7 +105,7 @@ class Erased:
     """Why a partition cannot answer.
 
     Attributes:
-        since: records whose LSN is not above this one's may be missing; None when no later point helps either.
+        since: records up to this one's LSN may be missing; None if no later point is known to help.
     """
 
     partition: int
@@ -110,33 +114,37 @@ class Erased:
 
 
 def judge(evidence: PartitionEvidence, reading: LogReading) -> Erased | None:
-    """None when the fold of the partition is the state at the bound, exactly."""
+    """Returns None if the fold of the partition is exactly the state at the bound, or else why that is not proven."""
     if reading.took_ms >= reading.retention_ms:
-        return Erased(evidence.partition, "reading took as long as tombstones are kept (delete.retention.ms)", None)
+        return Erased(
+            evidence.partition, "reading took at least as long as tombstones are kept (delete.retention.ms)", None
+        )
     bound, below = evidence.bound, evidence.below
     if bound is None and evidence.quiet:
         return None
     if bound is not None and below is not None and bound.offset < below.offset:
-        return Erased(evidence.partition, "an older record was written behind a newer one", None)
+        return Erased(evidence.partition, "an older record was written after a newer one", None)
     if below is not None and below.produced_ms > reading.ended_ms - reading.lag_ms + CLOCK_MARGIN_MS:
         return None
     orphan, pair = evidence.orphan, evidence.superseding
     if bound is not None and orphan is not None and orphan.offset >= bound.offset:
-        return Erased(evidence.partition, "of keys that changed later nothing older is left", _later(orphan, pair))
+        return Erased(evidence.partition, "keys that changed later have no older record left", _later(orphan, pair))
     if pair is not None and (bound is None or pair.offset < bound.offset):
         return None
-    return Erased(evidence.partition, "what is left does not prove that nothing else was there", _later(orphan, pair))
+    return Erased(
+        evidence.partition, "the remaining records do not prove that no others were erased", _later(orphan, pair)
+    )
 
 
 def answerable_since(erased: Iterable[Erased]) -> LogPlace | None:
-    """The record behind which all these partitions can answer, as far as is known."""
+    """Returns the record after which all these partitions can answer; None if that is not known of each."""
     places = [each.since for each in erased]
     known = [place for place in places if place is not None]
     return max(known, key=lambda place: place.lsn) if known and len(known) == len(places) else None
 
 
 def _later(orphan: LogPlace | None, pair: LogPlace | None) -> LogPlace | None:
-    """Any bound behind both is proven by the pair; without a pair there is no such bound but the end."""
+    """Returns the later of the two: the pair proves any bound after both. Without a pair no later bound is proven."""
     if pair is None or orphan is None:
         return pair
     return max(orphan, pair, key=lambda place: place.offset)

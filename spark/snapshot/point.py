@@ -1,4 +1,4 @@
-"""Which commit a snapshot is of: the bridge's progress, from when on topics are whole, and the point asked for."""
+"""Finds the commit that a snapshot shows: the bridge's progress, since when topics are whole, the point asked for."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _PAUSE_S: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class PublishedPoint:
-    """What the progress topic said.
+    """What the progress topic says.
 
     Attributes:
-        lsn: everything that committed before is published.
-        backfills: by ``namespace.table``, every record that is left, in order.
-        may_be_late: the topics may hold rows behind newer ones: a bridge with ``delivery: idempotent`` stood still, and
-            sent them when it woke up.
+        lsn: everything that committed before this position is published.
+        backfills: every backfill record that is left, in order, by ``namespace.table``.
+        may_be_late: the topics may hold rows appended after newer ones, because a bridge with ``delivery: idempotent``
+            was suspended and sent them when it woke up.
     """
 
     lsn: LSN
@@ -37,10 +37,10 @@ class PublishedPoint:
 
 
 def wait_published(brokers: Brokers, stream: Stream, fence: LSN, timeout_s: float = FENCE_TIMEOUT_S) -> PublishedPoint:
-    """The bridge's progress, once it has come to ``fence``.
+    """Waits until the bridge's progress has reached ``fence``, and returns it.
 
     Raises:
-        NotCaughtUp: it did not in time, or never published anything.
+        NotCaughtUp: the bridge did not get there in time, or never published anything.
     """
     topic, key = progress_topic(stream.name), stream_key(stream.slot)
     deadline = time.monotonic() + timeout_s
@@ -59,19 +59,20 @@ def wait_published(brokers: Brokers, stream: Stream, fence: LSN, timeout_s: floa
             return PublishedPoint(lsn, backfills, may_be_late)
         if time.monotonic() > deadline:
             raise NotCaughtUp(
-                f"the bridge has published up to {lsn} only, the source is at {fence}",
-                remedy="see whether it runs and how far it is (cdc status), then try again",
+                f"the bridge has published only up to {lsn}, but the source is at {fence}",
+                remedy="check with cdc status whether it runs and how far it is, then try again",
             )
         time.sleep(_PAUSE_S)
 
 
 def whole_since(published: PublishedPoint, table: str) -> LSN | None:
-    """From which position on the table's topic is known to hold all of it; None when it does not.
+    """Returns the position since which the table's topic is known to hold every row; None if it does not hold them now.
 
-    A topic whose table was never backfilled holds what changed since its bridge began, and is taken for whole.
+    A topic whose table was never backfilled holds what changed since the bridge began, and counts as whole.
     """
     since: LSN | None = LSN(0)
     for progress in published.backfills.get(table, ()):
+        # The first whole record after a gap counts: a later backfill of a whole topic leaves it whole.
         if not progress.whole:
             since = None
         elif since is None or since == 0:
@@ -80,31 +81,31 @@ def whole_since(published: PublishedPoint, table: str) -> LSN | None:
 
 
 def refuse_unless_whole(published: PublishedPoint, table: str, lsn: LSN) -> None:
-    """Stop when the topic does not hold the whole table at ``lsn``.
+    """Stops the job unless the topic holds the whole table at ``lsn``.
 
     Raises:
-        NotCaughtUp: it does not even now.
-        PastErased: only from a later position on.
+        NotCaughtUp: the topic does not hold the whole table even now.
+        PastErased: it does so only from a later position on.
     """
     since = whole_since(published, table)
     if since is None:
         raise NotCaughtUp(
-            f"the topic of {table} does not hold the whole table yet: its backfill is not done",
-            remedy="follow it with cdc backfill, then try again",
+            f"the topic of {table} does not hold every row yet: its backfill is not done",
+            remedy="follow the backfill with cdc backfill, then try again",
         )
     if lsn < since:
         raise PastErased(
-            f"{table} as of {lsn} is not known: its topic holds the whole table from {since} on",
+            f"{table} as of {lsn} is unknown: its topic holds every row only from {since} on",
             remedy=f"ask for {since} or later",
         )
 
 
 def point_at(asked: str, published: PublishedPoint) -> LSN:
-    """The position that was asked for.
+    """Parses the position that was asked for.
 
     Raises:
-        JobError: it is none.
-        NotCaughtUp: it is not published yet.
+        JobError: the text is not an LSN.
+        NotCaughtUp: the bridge has not published up to there.
     """
     try:
         lsn = LSN.parse(asked)
@@ -112,6 +113,6 @@ def point_at(asked: str, published: PublishedPoint) -> LSN:
         raise JobError(str(error), remedy="give a position as pg_current_wal_lsn() prints it") from error
     if lsn > published.lsn:
         raise NotCaughtUp(
-            f"the bridge has published up to {published.lsn}, not to {lsn}", remedy="try again when it has"
+            f"the bridge has published only up to {published.lsn}, not to {lsn}", remedy="try again when it has"
         )
     return lsn

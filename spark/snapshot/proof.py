@@ -1,4 +1,4 @@
-"""Is a fold the state at its bound? Reads what was written meanwhile, looks at each pair again, and judges."""
+"""Proves that a fold is the state at its bound: reads what was written meanwhile, sees each pair again, and judges."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _TIMEOUT_S: Final = 30.0
 
 
 def is_there(kafka: KafkaSettings, topic: str, partition: int, offset: int) -> bool:
-    """Whether the record at ``offset``, which was there, has not been erased since.
+    """Tells whether the record that was at ``offset`` is still there.
 
     Raises:
-        TopicUnreadable: nothing came in time.
+        TopicUnreadable: no record came in time.
     """
     consumer = Consumer(
         {
@@ -44,16 +44,15 @@ def is_there(kafka: KafkaSettings, topic: str, partition: int, offset: int) -> b
         while time.monotonic() < deadline:
             message = consumer.poll(0.5)
             if message is not None and message.error() is None:
+                # Kafka answers with the next record that is left, at a higher offset if this one was erased.
                 return bool(message.offset() == offset)
     except KafkaException as error:
-        raise TopicUnreadable(
-            f"topic {topic}: {error.args[0].str()}", remedy="see whether the brokers are well"
-        ) from error
+        raise TopicUnreadable(f"topic {topic}: {error.args[0].str()}", remedy="check the brokers") from error
     finally:
         consumer.close()
     raise TopicUnreadable(
         f"topic {topic}, partition {partition}: no record came from offset {offset}",
-        remedy="see whether the brokers are well, then try again",
+        remedy="check the brokers, then try again",
     )
 
 
@@ -72,11 +71,14 @@ def refuse_unless_exact(
     *,
     newest: bool,
 ) -> None:
-    """Stop unless ``folded``, read from ``extent`` since ``began_ms``, is the state at its bound (now if ``newest``).
+    """Stops the job unless ``folded``, read from ``extent`` since ``began_ms``, is proven to be the state at its bound.
+
+    Args:
+        newest: the bound is the newest state, so a partition that did not grow proves itself.
 
     Raises:
-        PastErased: says from when on the topic can answer, where that is known.
-        TopicChanged: it was made anew meanwhile.
+        PastErased: the state is not proven; says from when on the topic can answer, where that is known.
+        TopicChanged: the topic was recreated meanwhile.
     """  # fmt: skip
     tail = brokers.extent(table.topic).after(extent.ends)
     brokers.refuse_another(extent)
@@ -97,13 +99,13 @@ def refuse_unless_exact(
 
 
 def reading_of(settings: Mapping[str, str], began_ms: int) -> LogReading:
-    """A reading of a topic with these settings, from ``began_ms`` until now."""
+    """Describes the reading of a topic with these settings, from ``began_ms`` until now."""
     now_ms = time.time_ns() // 1_000_000
     return LogReading(now_ms, now_ms - began_ms, int(settings[_LAG]), int(settings[_RETENTION]))
 
 
 def _of_all_partitions(found: list[PartitionEvidence], tail: Extent) -> list[PartitionEvidence]:
-    """Also of those that held records once, and of which nothing is left."""
+    """Adds the partitions that once held records and have none left."""
     seen = {each.partition for each in found}
     unseen = [each for each, end in enumerate(tail.ends) if end > 0 and each not in seen]
     return [*found, *(PartitionEvidence(each, False, None, None, None, None, None) for each in unseen)]
@@ -123,13 +125,15 @@ def _refusal(table: JobTable, settings: Mapping[str, str], erased: list[Erased])
         remedy = f"ask for {LSN(since.lsn + 1)} or later, which is after the commit of {commit_time(since)}"
     else:
         remedy = (
-            f"ask for a later point; {_LAG} is {settings[_LAG]}: a longer one (topics.min_compaction_lag_ms) keeps "
-            "more of the past"
+            f"ask for a later point; to keep more of the past, raise topics.min_compaction_lag_ms ({_LAG} is "
+            f"{settings[_LAG]} now)"
         )
     reasons = "; ".join(sorted({each.reason for each in erased}))
-    return PastErased(f"{table.qualified_name}: compaction may have erased what this needs: {reasons}", remedy=remedy)
+    return PastErased(
+        f"{table.qualified_name}: compaction may have erased records that this needs: {reasons}", remedy=remedy
+    )
 
 
 def commit_time(place: LogPlace) -> str:
-    """Its commit time, ISO 8601 in UTC."""
+    """Returns the record's commit time, ISO 8601 in UTC."""
     return datetime.fromtimestamp(place.commit_us / 1_000_000, UTC).isoformat()

@@ -1,4 +1,7 @@
-"""Topic values → typed rows, in Spark's Python workers and in Arrow batches. ``from_json`` would re-render numbers."""
+"""Decodes topic values into typed rows, as Arrow batches in Spark's Python workers.
+
+Spark's ``from_json`` is not an option: it would print numbers differently.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from cdc.spark.snapshot.columns import ColumnForm, form_of, plain_text
 from cdc.spark.values.objects import split_object
 
 BEYOND: Final = "_beyond"
-"""Text by column name of the values that their columns' types cannot hold; null in almost every row."""
+"""The column for values that their own columns' types cannot hold: their text by column name. Null in most rows."""
 
 _BEYOND_TYPE: Final = pa.map_(pa.string(), pa.string())
 _JSON_NULL: Final = "json_null="
@@ -28,8 +31,8 @@ class RowDecoder:
     """Turns batches of ``value`` (binary) and ``header`` (string) into rows.
 
     Attributes:
-        columns: of the rows, with their types.
-        definitions: column names by fingerprint, of every definition met, for what headers say by number.
+        columns: the rows' columns, with their types.
+        definitions: the column names of every definition, by fingerprint; headers name columns by number.
     """
 
     columns: Sequence[SchemaColumn]
@@ -37,14 +40,14 @@ class RowDecoder:
 
     @property
     def beyond(self) -> str:
-        """Name of the column for what is beyond its type; no other column has it."""
+        """The name of the ``_beyond`` column, with underscores added until no column of the table has it."""
         name, taken = BEYOND, {column.name for column in self.columns}
         while name in taken:
             name += "_"
         return name
 
     def spark_schema(self) -> StructType:
-        """The rows' schema; each field's metadata has the SQL type."""
+        """Returns the rows' schema; each field's metadata names the SQL type."""
         fields = []
         for column in self.columns:
             form = form_of(column.sql_type)
@@ -52,14 +55,14 @@ class RowDecoder:
             fields.append(
                 StructField(column.name, from_arrow_type(form.arrow, prefer_timestamp_ntz=True), True, metadata)
             )
-        note = {"note": "by column: the text of a value that the column's type cannot hold; the column is null then"}
+        note = {"note": "text of the values that a column's type cannot hold, by column; that column is null then"}
         return StructType([*fields, StructField(self.beyond, from_arrow_type(_BEYOND_TYPE), True, note)])
 
     def decode(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For ``mapInArrow``.
+        """Decodes batches of records; passed to ``mapInArrow``.
 
         Raises:
-            DecodeError: a value is not one JSON object.
+            DecodeError: a value is not a JSON object.
         """
         forms = [(column.name, form_of(column.sql_type)) for column in self.columns]
         names = [*(name for name, _ in forms), self.beyond]
@@ -86,7 +89,7 @@ class RowDecoder:
         found[-1].append(beyond or None)
 
     def _null_documents(self, header: str) -> frozenset[str]:
-        """Columns whose ``null`` is the JSON document."""
+        """Returns the columns whose ``null`` is the JSON document ``null``, not SQL NULL."""
         if _JSON_NULL not in header:
             return frozenset()
         fields = header.split(";")
@@ -94,7 +97,7 @@ class RowDecoder:
         fingerprint = next(each for each in fields if each.startswith(_SCHEMA)).removeprefix(_SCHEMA)
         columns = self.definitions.get(fingerprint)
         if columns is None:
-            raise DecodeError(f"no definition {fingerprint} in the schemas topic, which a record refers to")
+            raise DecodeError(f"a record refers to definition {fingerprint}, which the schemas topic does not have")
         return frozenset(columns[int(number)] for number in numbers.split(","))
 
 

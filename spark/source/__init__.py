@@ -1,1 +1,1 @@
-"""Rows of a live database under one snapshot, for Spark's tasks."""
+"""Reads rows of a live database under one snapshot, from many Spark tasks."""

@@ -1,8 +1,8 @@
-"""A snapshot of a live database, held open and handed to every Spark task that reads rows.
+"""Holds a snapshot of a live database open and hands it to every Spark task that reads rows.
 
-``SET TRANSACTION SNAPSHOT`` works only while the exporting transaction lives, and fails loudly after. That a task
-really imported it is checked by the query itself (``guard``): with a wrong fetch size the driver would read the live
-table instead, without a word.
+``SET TRANSACTION SNAPSHOT`` works only while the exporting transaction is open, and is an error afterwards. Each query
+also checks that its task has imported the snapshot (``guard``): with a wrong fetch size, the JDBC driver would silently
+read the live table instead.
 https://www.postgresql.org/docs/current/functions-admin.html#FUNCTIONS-SNAPSHOT-SYNCHRONIZATION
 """
 
@@ -36,12 +36,14 @@ PINNED: Final[Mapping[str, str]] = {
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
 }
-"""Under which values are printed, as the topic contract has it; and no limit that a role or database sets."""
+"""Session settings: values are printed as the topic contract prescribes, and no role's or database's timeout counts."""
 
 _PAGE_BYTES: Final = 8_192
 _PAGE_HEADERS_BYTES: Final = (24, 40)
+"""The header of a WAL page, and the longer one of a segment's first page."""
 _APPLICATION: Final = "cdc reconcile"
 _TRIES: Final = 10
+"""How often to take the locks again because a partition was added meanwhile."""
 
 _EXPORT: Final = """
 SELECT pg_catalog.pg_export_snapshot(), pg_catalog.pg_current_snapshot()::text,
@@ -68,20 +70,21 @@ SELECT n.nspname, c.relname, EXISTS (
 FROM tree JOIN pg_catalog.pg_class c ON c.oid = tree.oid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE tree.relkind <> 'p' ORDER BY 1, 2
 """
-"""What holds a table's rows, as the snapshot sees it, and whether it was locked before: of a partitioned table its
-partitions, else the table alone. Not ``pg_partition_tree``, which answers as of now."""
+"""Finds the heaps with a table's rows as the snapshot sees them (its partitions, or the table itself), and whether we
+hold a lock on each. ``pg_partition_tree`` would not do: it ignores the snapshot and answers as of now."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldSnapshot:
-    """What a transaction sees, while ``hold`` goes on.
+    """A snapshot that stays valid inside the block of ``hold`` or ``hold_free``.
 
     Attributes:
         exported: its name for ``SET TRANSACTION SNAPSHOT``.
-        text: ``pg_current_snapshot()``.
-        lsn: H: whatever it sees committed before that.
-        heaps: schema and name of each that holds rows of the table, to be read with ONLY.
-        taken_at: monotonic time, seconds.
+        text: its ``pg_current_snapshot()``.
+        lsn: H: everything that the snapshot sees committed before this position.
+        heaps: schema and name of each heap that holds rows of the table, to be read with ONLY.
+        taken_at: when it was taken, in seconds of the monotonic clock.
+        connection: the session that holds it.
     """
 
     exported: str
@@ -93,26 +96,34 @@ class HeldSnapshot:
 
     @property
     def snapshot(self) -> VisibleTransactions:
-        """The set of transactions."""
+        """The set of transactions that the snapshot sees."""
         return VisibleTransactions.parse(self.text)
 
     def guard(self) -> str:
-        """SQL condition that is true under this snapshot and an error under any other, evaluated once a query."""
+        """Returns a SQL condition that is true under this snapshot and an error under any other.
+
+        PostgreSQL evaluates it once per query, because it is a subquery without parameters.
+        """
         told = "('this query reads another snapshot: ' || pg_catalog.pg_current_snapshot()::text)::bool"
         return f"(SELECT CASE WHEN pg_catalog.pg_current_snapshot()::text = '{self.text}' THEN true ELSE {told} END)"
 
     def init_statement(self) -> str:
-        """What a JDBC session runs before its query."""
+        """Returns the SQL that a JDBC session has to run before its query."""
         return f"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT '{self.exported}'"
 
 
-def connect(database: PostgresSettings) -> psycopg.Connection[Any]:
-    """An autocommit connection with the pinned settings.
+def connect(database: PostgresSettings, *, lock_timeout_s: float = 0) -> psycopg.Connection[Any]:
+    """Opens an autocommit connection with the pinned settings.
+
+    Args:
+        database: where to connect.
+        lock_timeout_s: how long a statement may wait for somebody's lock; 0 for ever.
 
     Raises:
-        SourceUnreadable: the server does not answer or will not have us.
+        SourceUnreadable: the server does not answer or rejects the connection.
     """
-    options = " ".join(f"-c {name}={value}" for name, value in PINNED.items())
+    settings = {**PINNED, "lock_timeout": f"{int(lock_timeout_s * 1000)}"}
+    options = " ".join(f"-c {name}={value}" for name, value in settings.items())
     try:
         return psycopg.connect(
             host=database.host,
@@ -129,46 +140,46 @@ def connect(database: PostgresSettings) -> psycopg.Connection[Any]:
             autocommit=True,
         )
     except psycopg.Error as error:
-        # "from None": the failed connection hangs on the exception and holds the password
+        # "from None", because the exception refers to the failed connection, which holds the password.
         raise SourceUnreadable(
             f"cannot connect to {database.host}:{database.port}/{database.database}: {_first_line(error)}",
-            remedy="see whether the server is up and the role may log in (cdc check)",
+            remedy="check with cdc check whether the server is up and the role may log in",
         ) from None
 
 
 @contextmanager
 def hold(database: PostgresSettings, table: tuple[str, str], lock_timeout_s: float) -> Iterator[HeldSnapshot]:
-    """Take a snapshot and hold it to the end of the block.
+    """Takes a snapshot and holds it to the end of the block.
 
-    The table is locked before, against what no snapshot protects from: after a TRUNCATE or a rewrite it would read as
-    empty. Its partitions are those that the snapshot sees: another list, of another moment, would lack rows or have
-    some too many.
+    The table is locked first, because a snapshot does not protect against TRUNCATE or a rewrite: the table would read
+    as empty afterwards. Its partitions are those that the snapshot sees. A list from another moment could have some
+    too few or too many.
 
     Args:
-        database: a primary: a standby's snapshot does not say which transactions are in progress.
-        table: schema and name of what will be read.
-        lock_timeout_s: how long to wait for whoever holds it exclusively.
+        database: a primary, because a standby's snapshot does not tell which transactions are in progress.
+        table: schema and name of the table to read.
+        lock_timeout_s: how long to wait for a conflicting lock.
 
     Raises:
-        SourceUnreadable: the server went away, is a standby, has no such table, or the table stays locked.
+        SourceUnreadable: the server went away, is a standby, does not have the table, or the table stays locked.
     """
-    with contextlib.closing(connect(database)) as conn:
+    with contextlib.closing(connect(database, lock_timeout_s=lock_timeout_s)) as conn:
         with reading("taking a snapshot"):
             _refuse_standby(conn, database)
-            conn.execute(f"SET lock_timeout = {int(lock_timeout_s * 1000)}".encode())
             held = next(filter(None, (_taken(conn, table) for _ in range(_TRIES))), None)
         if held is None:
             raise SourceUnreadable(
-                f"{'.'.join(table)} gets new partitions all the time", remedy="try again when that is over"
+                f"{'.'.join(table)} got a new partition at each of {_TRIES} attempts to lock it",
+                remedy="try again when no more partitions are being added",
             )
         yield held
 
 
 def _taken(conn: psycopg.Connection[Any], table: tuple[str, str]) -> HeldSnapshot | None:
-    """A snapshot in a new transaction; None when it sees a partition that came after the locks."""
+    """Takes a snapshot in a new transaction; returns None if it sees a partition that was added after the locks."""
     kind = conn.execute(_KIND, table).fetchone()
     if kind is None:
-        raise SourceUnreadable(f"there is no table {'.'.join(table)}", remedy="see whether it was dropped or renamed")
+        raise SourceUnreadable(f"there is no table {'.'.join(table)}", remedy="check whether it was dropped or renamed")
     conn.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     only = "" if kind[0] == "p" else "ONLY "
     conn.execute(f"LOCK TABLE {only}{quoted(*table)} IN ACCESS SHARE MODE".encode())
@@ -184,12 +195,12 @@ def _taken(conn: psycopg.Connection[Any], table: tuple[str, str]) -> HeldSnapsho
 
 @contextmanager
 def hold_free(database: PostgresSettings, tables: Sequence[tuple[str, str]]) -> Iterator[HeldSnapshot]:
-    """Take one snapshot for several tables and hold it to the end of the block.
+    """Takes one snapshot for several tables and holds it to the end of the block.
 
     Args:
         database: a primary.
-        tables: schema and name of each. What somebody holds exclusively or is not there is left out: ``heaps`` are the
-            others.
+        tables: schema and name of each table. A table that is missing or locked by somebody is left out; ``heaps`` has
+            the others.
 
     Raises:
         SourceUnreadable: the server went away, or is a standby.
@@ -206,7 +217,7 @@ def hold_free(database: PostgresSettings, tables: Sequence[tuple[str, str]]) -> 
 
 
 def _is_free(conn: psycopg.Connection[Any], table: tuple[str, str]) -> bool:
-    """Lock it, unless that means to wait."""
+    """Locks a table if that is possible without waiting, and tells whether it was."""
     conn.execute("SAVEPOINT before")
     try:
         conn.execute(f"LOCK TABLE ONLY {quoted(*table)} IN ACCESS SHARE MODE NOWAIT".encode())
@@ -219,23 +230,24 @@ def _is_free(conn: psycopg.Connection[Any], table: tuple[str, str]) -> bool:
         conn.execute("ROLLBACK TO SAVEPOINT before")
         return False
     finally:
-        conn.execute("RELEASE SAVEPOINT before")  # a snapshot is not exported from within one
+        conn.execute("RELEASE SAVEPOINT before")  # PostgreSQL cannot export a snapshot from a subtransaction
     return True
 
 
 def _refuse_standby(conn: psycopg.Connection[Any], database: PostgresSettings) -> None:
     if conn.execute("SELECT pg_catalog.pg_is_in_recovery()").fetchone() == (True,):
         raise SourceUnreadable(
-            f"{database.host}:{database.port} is a standby, whose snapshots do not name running transactions",
+            f"{database.host}:{database.port} is a standby, whose snapshots do not list running transactions",
             remedy="point source.dsn to the primary",
         )
 
 
 def position_now(database: PostgresSettings) -> LSN:
-    """The end of the WAL, flushed, so that a bridge on a server at rest can come to it.
+    """Flushes the WAL and returns its end, so that the bridge can reach it even if the server is idle.
 
-    H may lie behind WAL of no transaction, which nobody flushes on a server at rest. A logical message that nobody
-    listens to flushes it; without the right to emit one the server does so by itself within some seconds.
+    The position may follow WAL that belongs to no transaction, and on an idle server nothing flushes that at once. A
+    logical message that nobody listens to flushes it. Without the right to emit one, we rely on the server, which does
+    so by itself within some seconds.
     """
     with contextlib.closing(connect(database)) as conn, reading("asking for the WAL position"):
         with contextlib.suppress(psycopg.errors.InsufficientPrivilege, psycopg.errors.ReadOnlySqlTransaction):
@@ -248,21 +260,30 @@ def position_now(database: PostgresSettings) -> LSN:
 
 @contextmanager
 def reading(doing: str) -> Iterator[None]:
-    """Translate what psycopg raises in the block.
+    """Translates psycopg's errors in the block.
 
     Raises:
-        SourceUnreadable: naming what was being done.
+        SourceUnreadable: PostgreSQL failed; the message names what was being done.
     """
     try:
         yield
+    except psycopg.errors.LockNotAvailable as error:
+        raise SourceUnreadable(
+            f"another session's lock did not go away while {doing}: {_first_line(error)}",
+            remedy="find that session in pg_locks and end it, or allow more time with --fence-timeout",
+        ) from error
     except psycopg.Error as error:
         raise SourceUnreadable(
-            f"PostgreSQL failed while {doing}: {_first_line(error)}", remedy="try again, and see the server's log"
+            f"PostgreSQL failed while {doing}: {_first_line(error)}", remedy="see the server's log, then try again"
         ) from error
 
 
 def _at_rest(lsn: LSN) -> LSN:
-    """The insert position skips the header of a page that nothing was written to yet; no WAL ends there."""
+    """Moves a position back that lies just after a page header.
+
+    At the start of a page the insert position already skips the header. But no WAL ends there until something is
+    written to the page.
+    """
     rest = lsn % _PAGE_BYTES
     return LSN(lsn - rest) if rest in _PAGE_HEADERS_BYTES else lsn
 

@@ -1,4 +1,4 @@
-"""Rows of one database under a held snapshot, as a DataFrame; the work is divided into block ranges of each heap."""
+"""Reads rows of a database under a held snapshot as a DataFrame; each task reads a range of blocks of one heap."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from cdc.spark.source.sql import columns_json, condition, digest, hashed, key_js
 _HASHES_DDL: Final = "key_hash bigint, value_hash bigint"
 _ROWS_DDL: Final = "key_hash bigint, key string, source_columns string, chosen boolean"
 EXCLUDED: Final = -1
-"""Less ``value_hash``, in place of it: the row is there, and not to be compared. So what is below 0 says that."""
+"""A row that ``--where`` leaves out has ``EXCLUDED - value_hash`` in place of its ``value_hash``: a negative number."""
 
 _FETCH_ROWS: Final = 10_000
-"""Above 0, or the driver would run each query outside of the snapshot, without a word."""
+"""How many rows to fetch at once. With 0 the driver would silently run each query outside of the snapshot."""
 
 _SIZES: Final = """
 SELECT n.nspname, c.relname, pg_catalog.pg_table_size(c.oid)
@@ -30,19 +30,20 @@ WHERE c.relkind = 'r'
 """
 _BLOCK_BYTES: Final = 8_192
 _BLOCKS_A_TASK: Final = 16_384
-"""128 MiB: a task of some seconds, so that a lost worker costs seconds."""
+"""How many blocks (128 MiB) a task reads: it takes a few seconds, so a lost worker costs only seconds."""
 
 
 class SourceRows:
-    """A table's rows as the snapshot sees them.
+    """Reads a table's rows as the snapshot sees them.
 
     Args:
         spark: the session.
-        database: where.
-        held: the snapshot; must stay held until the last action on a DataFrame is done.
-        table: source table, or a replica under its own name.
-        where: SQL condition; rows for which it does not hold are there, and not to be compared.
-        connections: tasks that read at once; ranges are at least as many.
+        database: the database.
+        held: the snapshot; it must stay held until the last action on a DataFrame is done.
+        table: a table of the source, or a replica under its own name.
+        where: SQL condition; rows for which it does not hold are returned, but marked as not to be compared.
+        connections: how many tasks read at once; each heap is divided into at least as many ranges, if it is big
+            enough.
     """
 
     def __init__(
@@ -63,27 +64,27 @@ class SourceRows:
         self._connections = connections
 
     def hashes(self, bucket: tuple[int, int]) -> DataFrame:
-        """Every row as two numbers.
+        """Reads every row as two numbers.
 
         Args:
-            bucket: number and count of key buckets: only rows of that one.
+            bucket: the number of a key bucket and how many there are; rows of other buckets are left out.
 
         Returns:
-            ``key_hash``, ``value_hash`` bigint: 60 bits each, of the record key and of the value.
+            ``key_hash``, ``value_hash`` bigint: 60 bits each, of the record key and of the value (see ``EXCLUDED``).
         """
         number, count = bucket
         wanted = f" WHERE {hashed('k')} % {count} = {number}" if count > 1 else ""
         return self._read(lambda heap: self._numbers(heap) + wanted, _HASHES_DDL)
 
     def rows(self, key_hashes: Sequence[int] | None) -> DataFrame:
-        """Whole rows.
+        """Reads whole rows.
 
         Args:
-            key_hashes: only those with such a key; None for all.
+            key_hashes: the keys whose rows to read; None for all.
 
         Returns:
             ``key_hash`` bigint, ``key`` string (the record key), ``source_columns`` string (JSON array of texts),
-            ``chosen`` boolean: whether it is to be compared.
+            ``chosen`` boolean (the row is to be compared).
         """
         key = key_json(self._table)
         whole = f"{key} AS key, {columns_json(self._table.columns)} AS source_columns, {self._chosen} AS chosen"
@@ -104,7 +105,7 @@ class SourceRows:
         return f"SELECT block, {numbers} FROM ({self._select(digests, heap)}) d"
 
     def _select(self, expressions: str, heap: tuple[str, str]) -> str:
-        # ONLY: a table that others inherit from would give their rows as well.
+        # ONLY, because a table that others inherit from would return their rows as well.
         return f"SELECT ctid AS block, {expressions} FROM ONLY {quoted(*heap)} WHERE {self._filter}"
 
     def _read(self, query: Callable[[tuple[str, str]], str], schema: str) -> DataFrame:
@@ -114,7 +115,7 @@ class SourceRows:
         return functools.reduce(DataFrame.unionByName, frames).coalesce(self._connections)
 
     def _block_ranges(self, heap: tuple[str, str]) -> list[str]:
-        """Conditions that divide a heap; the last is open, for rows behind what was counted."""
+        """Returns conditions that divide a heap; the last range is open, for blocks added after they were counted."""
         with reading(f"measuring {'.'.join(heap)}"):
             row = self._held.connection.execute(
                 "SELECT pg_catalog.pg_relation_size(%s::pg_catalog.regclass)", (quoted(*heap),)
@@ -123,7 +124,7 @@ class SourceRows:
         blocks = row[0] // _BLOCK_BYTES
         count = max(1, min(blocks, max(self._connections, blocks // _BLOCKS_A_TASK)))
         edges = [blocks * number // count for number in range(count)]
-        # The guard is here and not in the query: the driver asks for the columns first, outside of any snapshot.
+        # The guard is here, not in the query: the driver first asks for the query's columns, outside of any snapshot.
         return [
             f"{self._held.guard()} AND block >= '({start},0)'::tid"
             + ("" if end is None else f" AND block < '({end},0)'::tid")
@@ -131,7 +132,7 @@ class SourceRows:
         ]
 
     def _query(self, sql: str, predicates: list[str]) -> DataFrame:
-        """One task for each of the conditions, all under the snapshot."""
+        """Runs the query as one task for each condition, all under the snapshot."""
         url, properties = _url(self._database), _properties(self._database, self._held)
         return self._spark.read.jdbc(url, f"({sql}) q", predicates=predicates, properties=properties)
 
@@ -139,11 +140,11 @@ class SourceRows:
 def hashes_of_many(
     spark: SparkSession, database: PostgresSettings, held: HeldSnapshot, tables: Sequence[JobTable], connections: int
 ) -> DataFrame:
-    """Every row of several small tables as its topic and two numbers, by one query for each connection.
+    """Reads every row of several small tables as its topic and two numbers, with one query per connection.
 
     Args:
-        spark, database, held, connections: as ``SourceRows`` takes them.
-        tables: plain ones, all in ``held.heaps``.
+        spark, database, held, connections: as for ``SourceRows``.
+        tables: plain tables, all of them in ``held.heaps``.
 
     Returns:
         ``topic`` string, ``key_hash``, ``value_hash`` bigint.
@@ -155,16 +156,16 @@ def hashes_of_many(
         for number, (table, rows) in enumerate(zip(tables, each_alone, strict=True))
     ]
     tasks = min(connections, len(tables))
-    # The server leaves out tables whose number makes the condition false: it is a constant of each query.
+    # The number is a constant in each part of the UNION, so the server skips the parts whose condition is false.
     predicates = [f"{held.guard()} AND number % {tasks} = {task}" for task in range(tasks)]
     return each_alone[0]._query(" UNION ALL ".join(queries), predicates).select("topic", "key_hash", "value_hash")
 
 
 def sizes_of(held: HeldSnapshot) -> dict[tuple[str, str], int]:
-    """How many bytes each of the heaps has, large values included; of those only that are plain tables."""
+    """Returns the size of each heap that is a plain table, in bytes, including values stored out of line."""
     with reading("measuring the tables"):
         namespaces, names = [each for each, _ in held.heaps], [each for _, each in held.heaps]
-        # Of tables that we have locked: to measure one that somebody holds would be to wait for it.
+        # Only tables that we have locked: pg_table_size waits for anybody else's exclusive lock.
         rows = held.connection.execute(_SIZES, (namespaces, names)).fetchall()
     return {(namespace, name): size for namespace, name, size in rows}
 
@@ -184,12 +185,12 @@ def _properties(database: PostgresSettings, held: HeldSnapshot) -> dict[str, str
         "sslrootcert": database.sslrootcert,
         "ApplicationName": "cdc reconcile",
         "fetchsize": str(_FETCH_ROWS),
-        # The driver tells the server the JVM's time zone at the start, so settings come after, not with the login.
+        # The driver sets the JVM's time zone when it connects, so our settings have to come after the login.
         "sessionInitStatement": f"{held.init_statement()}; {pinned}",
     }
     return {name: value for name, value in given.items() if value is not None}
 
 
 def listed(key_hashes: Sequence[int]) -> str:
-    """For ``IN``; none at all is a list that holds nothing."""
+    """Lists key hashes for ``IN``; NULL stands for an empty list, which SQL does not allow."""
     return ",".join(map(str, key_hashes)) or "NULL"

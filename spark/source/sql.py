@@ -1,7 +1,7 @@
-"""A source row as SQL: its record key and value as the topic contract writes them, for a hash; and its columns as text.
+"""SQL expressions for a source row: the record key and value as the topic contract writes them, and columns as text.
 
-Written from the contract, in SQL, and sharing no code with the encoder of the bridge: what compares must not share the
-errors of what is compared. Where a value has two spellings, the hash may differ although the row is the same; then the
+They are written from the contract, in SQL, and share no code with the bridge's encoder: a checker must not share the
+errors of what it checks. If a value has two spellings, hashes may differ although the rows are the same. Then the
 second look, at whole rows, decides.
 """
 
@@ -16,10 +16,10 @@ from cdc.contract.jobspec.deployment import JobColumn, JobTable
 
 _INTEGERS: Final = frozenset({"int2", "int4", "int8", "oid"})
 HASH_DIGITS: Final = 15
-"""Hex digits of an md5 that fit into a positive bigint."""
+"""How many hex digits of an MD5 fit into a positive bigint."""
 
 _MOST_ARGUMENTS: Final = 90
-"""PostgreSQL's functions take 100."""
+"""How many arguments to give to one call; PostgreSQL's functions take at most 100."""
 
 _UNQUOTED_QUESTION: Final = re.compile(
     r"""[eE]'(?:[^'\\]|''|\\.)*'|'(?:[^']|'')*'|"(?:[^"]|"")*"|\$(\w*)\$.*?\$\1\$|--[^\n]*|/\*.*?\*/|\?""", re.DOTALL
@@ -27,18 +27,18 @@ _UNQUOTED_QUESTION: Final = re.compile(
 
 
 def quoted(*names: str) -> str:
-    """Names joined by dots, as SQL takes them."""
+    """Quotes names for SQL and joins them with dots."""
     return ".".join('"' + name.replace('"', '""') + '"' for name in names)
 
 
 def key_json(table: JobTable) -> str:
-    """SQL expression: the record key."""
+    """Returns a SQL expression for the record key."""
     kinds = {column.name: column for column in table.columns}
     return _json_object([kinds[name] for name in table.key])
 
 
 def value_json(columns: Sequence[JobColumn]) -> str:
-    """SQL expression: the value of the topic; json documents ``null`` are marked behind it as the header marks them."""
+    """Returns a SQL expression for the topic's value, followed by the header's mark of each JSON document ``null``."""
     documents = [
         f"CASE WHEN pg_catalog.concat({quoted(column.name)}) = 'null' THEN '{index},' END"
         for index, column in enumerate(columns)
@@ -48,24 +48,24 @@ def value_json(columns: Sequence[JobColumn]) -> str:
 
 
 def digest(text: str) -> str:
-    """SQL expression: the md5 of a text as Kafka holds it, whatever encoding the database has."""
+    """Returns a SQL expression for the MD5 of a text in UTF-8, as Kafka holds it, whatever the database's encoding."""
     return f"pg_catalog.md5(pg_catalog.convert_to({text}, 'UTF8'))"
 
 
 def condition(sql: str) -> str:
-    """An SQL condition of somebody else, as part of a query for the JDBC driver, to which ``?`` is a parameter."""
+    """Makes a user's SQL condition part of a query for the JDBC driver, which takes each ``?`` for a parameter."""
     for_driver = _UNQUOTED_QUESTION.sub(lambda found: "??" if found[0] == "?" else found[0], sql)
-    # On a line of its own: it may end with a comment.
+    # The parenthesis goes on a line of its own, because the condition may end with a comment.
     return f"({for_driver}\n)"
 
 
 def hashed(text: str) -> str:
-    """SQL expression: 60 bits of an md5 as a bigint."""
+    """Returns a SQL expression for 60 bits of an MD5 as a bigint."""
     return f"('x' || pg_catalog.left({text}, {HASH_DIGITS}))::bit({4 * HASH_DIGITS})::bigint"
 
 
 def columns_json(columns: Sequence[JobColumn]) -> str:
-    """SQL expression: a JSON array of the columns' output texts, null for NULL."""
+    """Returns a SQL expression for a JSON array of the columns' output texts, null for NULL."""
     quoting = "pg_catalog.to_json(pg_catalog.concat({}))::text"
     texts = [f"CASE WHEN {_given(each)} THEN {quoting.format(quoted(each.name))} ELSE 'null' END" for each in columns]
     separated = [part for text in texts for part in ("','", text)][1:]
@@ -83,18 +83,18 @@ def _json_object(columns: Sequence[JobColumn]) -> str:
 
 
 def _concatenated(parts: Sequence[str]) -> str:
-    """Texts, NULL as nothing, one after the other."""
+    """Concatenates expressions, treating NULL as empty, with not too many arguments per call."""
     chunks = [parts[start : start + _MOST_ARGUMENTS] for start in range(0, len(parts), _MOST_ARGUMENTS)]
     return "(" + " OPERATOR(pg_catalog.||) ".join(f"pg_catalog.concat({', '.join(chunk)})" for chunk in chunks) + ")"
 
 
 def _given(column: JobColumn) -> str:
-    # Not "IS NOT NULL": that is false for a composite value with a NULL field.
+    # "IS NOT NULL" would not do: it is false for a composite value with a NULL field.
     return f"NOT ({quoted(column.name)} IS NOT DISTINCT FROM NULL)"
 
 
 def _form(column: JobColumn) -> str:
-    """The JSON of one value that is not NULL."""
+    """Returns a SQL expression for the JSON of a value that is not NULL."""
     name = quoted(column.name)
     text = f"pg_catalog.concat({name})"
     if column.is_array:
@@ -117,7 +117,7 @@ def _float_form(text: str) -> str:
 def _array_form(column: JobColumn) -> str:
     name = quoted(column.name)
     if column.kind == "json":
-        # Nested lists cannot be told from documents, nor NULL from the document null: there the literal stands.
+        # Nested lists look like documents, and NULL like the document null: then the topic has the array literal.
         plain = (
             f"COALESCE(pg_catalog.array_ndims({name}), 1) = 1 AND NOT EXISTS"
             f" (SELECT FROM pg_catalog.unnest({name}) e WHERE e::text = 'null')"
@@ -130,7 +130,7 @@ def _array_form(column: JobColumn) -> str:
         return f"pg_catalog.array_to_json({name})::text"
     if column.delimiter != ",":
         return f"pg_catalog.to_json({name}::text[])::text"
-    # By way of the literal: a direct cast prints inet and char(n) differently from their output functions.
+    # Cast the array literal, not the array: a direct cast prints inet and char(n) unlike their output functions.
     return f"pg_catalog.to_json(pg_catalog.concat({name})::text[])::text"
 
 
@@ -139,6 +139,6 @@ def _json_string(text: str) -> str:
 
 
 def literal(text: str) -> str:
-    """A string constant, whatever ``standard_conforming_strings`` says."""
+    """Writes a string constant that does not depend on ``standard_conforming_strings``."""
     escaped = text.replace("'", "''")
     return f"'{escaped}'" if "\\" not in text else "E'" + escaped.replace("\\", "\\\\") + "'"

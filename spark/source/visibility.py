@@ -1,7 +1,7 @@
-"""What a PostgreSQL snapshot sees: the reconciler's own reading of ``pg_current_snapshot()``. Pure.
+"""Tells what a PostgreSQL snapshot sees: the reconciler's own interpretation of ``pg_current_snapshot()``. Pure.
 
-A snapshot is a set of transactions, not a WAL position: commits become visible in another order than they are written,
-so that comparing LSNs with it judges wrongly.
+A snapshot is a set of transactions, not a WAL position. Transactions become visible in another order than their commits
+are written, so comparing LSNs would give wrong answers.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _TEXT: Final = re.compile(r"(\d+):(\d+):((?:\d+(?:,\d+)*)?)", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class VisibleTransactions:
-    """``xmin:xmax:xip_list``. https://www.postgresql.org/docs/current/functions-info.html
+    """A snapshot ``xmin:xmax:xip_list``. https://www.postgresql.org/docs/current/functions-info.html
 
-    Of a primary only: a standby's ``pg_current_snapshot()`` leaves out who is still in progress.
+    It must come from a primary: a standby's ``pg_current_snapshot()`` leaves out transactions that are in progress.
 
     Attributes:
-        xmin: every transaction before this one is over.
+        xmin: every transaction before this one has ended.
         xmax: no transaction from this one on is visible.
-        in_progress: between the two, those that were not over.
+        in_progress: the transactions between the two that had not ended.
     """
 
     xmin: int
@@ -33,10 +33,10 @@ class VisibleTransactions:
 
     @classmethod
     def parse(cls, text: str) -> VisibleTransactions:
-        """Read the server's text.
+        """Parses the server's text.
 
         Raises:
-            DecodeError: not a snapshot.
+            DecodeError: the text is not a snapshot.
         """
         match = _TEXT.fullmatch(text)
         if match is None:
@@ -51,12 +51,12 @@ class VisibleTransactions:
         return f"{self.xmin}:{self.xmax}:{','.join(map(str, sorted(self.in_progress)))}"
 
     def sees(self, xid: int) -> bool:
-        """Whether a transaction that committed (64-bit id, of the top level) is visible."""
+        """Tells whether a committed transaction (64-bit id of the top level) is visible."""
         return xid < self.xmax and xid not in self.in_progress
 
     def covers(self, other: VisibleTransactions) -> bool:
-        """Whether every transaction that ``other`` sees is visible here too."""
-        # Ids that only the other one could see for lying before its xmax: it must not see any of them.
+        """Tells whether every transaction that ``other`` sees is visible here, too."""
+        # The other snapshot must not see any id from our xmax up to its own: all of them must be in progress for it.
         beyond = max(other.xmax - self.xmax, 0)
         if beyond != sum(xid >= self.xmax for xid in other.in_progress):
             return False

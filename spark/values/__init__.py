@@ -1,1 +1,1 @@
-"""A topic's values, read by the reconciler's own code: a checker that shares the bridge's encoder shares its bugs."""
+"""Reads a topic's values with code of its own: a checker that shared the bridge's encoder would share its bugs."""

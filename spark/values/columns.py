@@ -1,4 +1,4 @@
-"""A column's JSON → the text that PostgreSQL's output function gives, by the kind of the column. Pure."""
+"""Turns a column's JSON into the text that PostgreSQL's output function prints, by the kind of column. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BOOLEANS: Final = {"true": "t", "false": "f"}
 
 
 class Scalar(Enum):
-    """How a value that is no array stands in the object."""
+    """The JSON form of a value that is not an array."""
 
     NUMBER = auto()
     BOOL = auto()
@@ -27,7 +27,7 @@ class Scalar(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ArrayOf:
-    """An array; ``delimiter`` is ``pg_type.typdelim`` of the element: ``;`` for box, ``,`` for all others."""
+    """The kind of an array; ``delimiter`` is the element's ``pg_type.typdelim``: ``;`` for box, else ``,``."""
 
     element: Scalar
     delimiter: str = ","
@@ -43,7 +43,7 @@ _KINDS: Final = {
 
 
 def kind_of(sql_type: str) -> Kind:
-    """The kind of a column by its type as ``__schemas`` spells it: ``numeric(12,2)``, ``int4[]``, ``"a"."mood"``."""
+    """Returns the kind of a column whose type ``__schemas`` spells ``numeric(12,2)``, ``int4[]``, ``"a"."mood"``, …."""
     if sql_type.endswith("[]"):
         element = sql_type.removesuffix("[]")
         return ArrayOf(_KINDS.get(element, Scalar.TEXT), ";" if element == "box" else ",")
@@ -51,12 +51,12 @@ def kind_of(sql_type: str) -> Kind:
 
 
 def column_text(raw: str, kind: Kind, *, json_null: bool = False) -> str | None:
-    """The column's text as PostgreSQL would print it, None for NULL.
+    """Returns the column's text as PostgreSQL would print it, None for NULL.
 
     Args:
         raw: the value's text in the object, from ``split_object``.
-        kind: see ``kind_of``.
-        json_null: the record's header says that a ``null`` here is the JSON document.
+        kind: the column's kind, from ``kind_of``.
+        json_null: the record's header says that a ``null`` here is the JSON document ``null``.
 
     Raises:
         DecodeError: the value is not of that kind.
@@ -64,16 +64,16 @@ def column_text(raw: str, kind: Kind, *, json_null: bool = False) -> str | None:
     if raw.strip() == "null":
         return raw if json_null and kind is Scalar.JSON else None
     if isinstance(kind, ArrayOf):
-        # A string is the server's own literal: of lower bounds that a JSON array cannot have, for instance.
+        # A string holds the server's own array literal, for arrays that JSON cannot express (such as lower bounds).
         return unquote(raw) if raw.lstrip().startswith('"') else _array_literal(raw, kind)
     return _scalar_text(raw, kind)
 
 
 def row_texts(value: bytes, kinds: Mapping[str, Kind], json_nulls: Collection[str] = ()) -> dict[str, str | None]:
-    """All columns of a topic's value, in its order; a column without a kind is taken for text.
+    """Returns the texts of all columns in a topic's value, in its order; a column without a kind is taken for text.
 
     Raises:
-        DecodeError: not one JSON object in UTF-8, or a value is not of its column's kind; names the column.
+        DecodeError: the value is not a JSON object in UTF-8, or a column (which is named) is not of its kind.
     """
     try:
         members = split_object(value.decode())
@@ -104,12 +104,12 @@ def _scalar_text(raw: str, kind: Scalar) -> str:
 
 
 def _array_literal(raw: str, kind: ArrayOf) -> str:
-    """As ``array_out`` writes it. https://www.postgresql.org/docs/current/arrays.html#ARRAYS-IO"""
+    """Writes an array as ``array_out`` does: https://www.postgresql.org/docs/current/arrays.html#ARRAYS-IO"""
     return "{" + kind.delimiter.join([_element_text(each, kind) for each in split_array(raw)]) + "}"
 
 
 def _element_text(raw: str, kind: ArrayOf) -> str:
-    # An array of documents has one dimension: a list in it is a document.
+    # An array of documents has one dimension here, so a list in it is a document.
     if kind.element is not Scalar.JSON and raw.lstrip().startswith("["):
         return _array_literal(raw, kind)
     if raw.strip() == "null":

@@ -1,8 +1,8 @@
-"""The text of one JSON object or array → the text of each member, as it stands there. Pure.
+"""Splits the text of a JSON object or array into the unchanged texts of its members. Pure.
 
-Parsing into Python's numbers would lose what is to be compared: ``1.50``, 38 digits, ``1e2``, a document's blanks. So
-the parser only says where each value ends, and the text in between is kept, blanks included: the bridge writes none
-between tokens, but a ``json`` document may begin or end with some.
+Parsing into Python's values would lose what has to be compared: ``1.50``, 38 digits, ``1e2``, blanks in a document. So
+the parser only says where each value ends, and the text is kept, blanks included. The bridge writes no blanks between
+tokens, but a ``json`` document may begin or end with some.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-# Numbers stay text: Python refuses to make an int of more than 4300 digits.
+# Numbers stay text: Python refuses to convert more than 4300 digits to an int.
 _END_OF_VALUE: Final = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_no_constant)
 
 
 def split_object(text: str) -> dict[str, str]:
-    """Member name → its value's text, in order.
+    """Returns the text of each member's value, by name and in order.
 
     Raises:
-        DecodeError: not one JSON object and nothing else, or a member comes twice.
+        DecodeError: the text is not exactly one JSON object, or a member comes twice.
     """
     members: dict[str, str] = {}
     place = _open(text, "{", "object")
@@ -55,10 +55,10 @@ def split_object(text: str) -> dict[str, str]:
 
 
 def split_array(text: str) -> list[str]:
-    """The elements' texts, in order; nested arrays are elements.
+    """Returns the elements' texts in order; a nested array is one element.
 
     Raises:
-        DecodeError: not one JSON array and nothing else.
+        DecodeError: the text is not exactly one JSON array.
     """
     elements: list[str] = []
     place = _open(text, "[", "array")
@@ -76,10 +76,10 @@ def split_array(text: str) -> list[str]:
 
 
 def unquote(text: str) -> str:
-    """The content of a JSON string.
+    """Returns the content of a JSON string.
 
     Raises:
-        DecodeError: not one JSON string and nothing else.
+        DecodeError: the text is not exactly one JSON string.
     """
     start = _skip(text, 0)
     if not text.startswith('"', start):
@@ -93,7 +93,7 @@ def _open(text: str, brace: str, what: str) -> int:
     start = _skip(text, 0)
     if not text.startswith(brace, start):
         raise _malformed(text, start, f"an {what}")
-    # Blanks behind the brace are an element's, unless there is none.
+    # Blanks after the brace belong to the first element, if there is one.
     after = _skip(text, start + 1)
     return after if text[after : after + 1] in ("}", "]") else start + 1
 
@@ -104,7 +104,7 @@ def _value(text: str, place: int) -> tuple[object, int]:
     except ValueError as error:
         raise _malformed(text, place, "a JSON value") from error
     except RecursionError as error:
-        raise DecodeError(f"nested too deeply to be read: {_excerpt(text, place)}") from error
+        raise DecodeError(f"nested too deeply to read: {_excerpt(text, place)}") from error
 
 
 def _comma(text: str, place: int, closing: str) -> int:
@@ -121,7 +121,7 @@ def _expect_end(text: str, place: int) -> None:
 
 def _skip(text: str, place: int) -> int:
     match = _blanks(text, place)
-    assert match is not None  # it matches nothing, too
+    assert match is not None  # the pattern also matches the empty text
     return match.end()
 
 

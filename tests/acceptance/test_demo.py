@@ -68,8 +68,8 @@ def test_it_loads_what_was_there_kills_both_and_proves_that_nothing_is_lost(
     assert output.count("SIGKILL") == 2, output
     assert "source = topic = replica" in output
     assert "0 missing, 0 duplicates" in output
-    assert figure(r"row changes before its end\W+([\d,]+)", output) > 0
-    assert figure(r"row changes made after it\W+([\d,]+)", output) >= 4000
+    assert figure(r"row changes during it\W+([\d,]+)", output) > 0
+    assert figure(r"row changes after it\W+([\d,]+)", output) >= 4000
 
 
 def figure(pattern: str, output: str) -> int:

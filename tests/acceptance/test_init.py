@@ -135,7 +135,7 @@ def test_it_asks_at_a_terminal(odd_source: Database, replica: Database, kafka: K
         shell(),
         [
             ("Source, as a libpq", "host=127.0.0.1 port=1 user=cdc dbname=shop"),
-            ("Name, with which", f"a{replica.name}"),
+            ("Name, the first part", f"a{replica.name}"),
             ("Kafka (host:port", kafka.bootstrap),
             ("Replica, as a connection string", replica.dsn),
             ("Connection refused", ""),

@@ -22,12 +22,36 @@ class Step(NamedTuple):
     name: str
 
     def scope(self) -> ast.AST:
-        """Where its calls may stand: its class, or itself."""
-        return next(node for node in ast.walk(parse(Path(self.file))) if is_definition(node, self.owner or self.name))
+        """Where it is defined: its class, or its module."""
+        module = parse(Path(self.file))
+        return definition(module, self.owner) if self.owner else module
+
+    def calls(self) -> set[str]:
+        """What it calls itself, and through private functions of its class and module."""
+        module = parse(Path(self.file))
+        waiting, seen, called = [self.name, "__init__"], set[str](), set[str]()
+        while waiting:
+            name = waiting.pop()
+            seen.add(name)
+            for node in (each for scope in {self.scope(), module} for each in functions(scope, name)):
+                named = names_in(node)
+                called |= named
+                waiting += [each for each in named - seen if each.startswith("_") and not each.startswith("__")]
+        return called
 
 
-def is_definition(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name
+def definition(scope: ast.AST, name: str) -> ast.AST:
+    return next(node for node in ast.walk(scope) if isinstance(node, ast.ClassDef) and node.name == name)
+
+
+def functions(scope: ast.AST, name: str) -> list[ast.AST]:
+    """Those of this name that stand in a class or module, not deeper."""
+    return [node for node in ast.iter_child_nodes(scope) if isinstance(node, ast.FunctionDef) and node.name == name]
+
+
+def names_in(node: ast.AST) -> set[str]:
+    attributes = {each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)}
+    return attributes | {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
 
 
 def ways() -> list[list[Step]]:
@@ -45,8 +69,7 @@ def test_every_function_is_there_and_called_by_one_before_it(way: list[Step]) ->
     assert len(way) > 5
     called: set[str] = set()
     for number, step in enumerate(way):
-        scope = step.scope()
-        assert any(is_definition(node, step.name) for node in ast.walk(scope)), step
+        assert not step.name.startswith("_"), f"{step}: name the public function that leads there"
+        assert functions(step.scope(), step.name), step
         assert number == 0 or step.name in called, f"nothing before calls {step}"
-        called |= {node.attr for node in ast.walk(scope) if isinstance(node, ast.Attribute)}
-        called |= {node.id for node in ast.walk(scope) if isinstance(node, ast.Name)}
+        called |= step.calls()

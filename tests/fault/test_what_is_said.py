@@ -96,21 +96,21 @@ DISTURBANCES: Final[dict[str, Disturbance]] = {
     "a bridge that stands still": Disturbance(
         lambda world: one_stopped(world.live.bridge.pid),
         4,
-        r"bridge: the bridge's process does not answer at .*: it stands still.*kill -CONT",
+        r"bridge: the bridge's process does not answer at .*: it hangs.*kill -CONT",
         ("sink", "bridge", "still"),
         {"bridge": 0, "sink": 200},
     ),
     "a sink that stands still": Disturbance(
         lambda world: one_stopped(world.live.sink.pid),
         4,
-        r"sink: the sink's process does not answer at .*: it stands still.*kill -CONT",
+        r"sink: the sink's process does not answer at .*: it hangs.*kill -CONT",
         ("bridge", "sink", "still"),
         {"bridge": 200, "sink": 0},
     ),
     "a service that stands still": Disturbance(
         lambda world: stopped(world.serve.pid),
         4,
-        r"view: the service's process does not answer at .*: it stands still.*kill -CONT",
+        r"view: the service's process does not answer at .*: it hangs.*kill -CONT",
         ("bridge", "view", "still"),
         {"bridge": 200, "sink": 200, "serve": 0},
     ),
@@ -172,7 +172,7 @@ DISTURBANCES: Final[dict[str, Disturbance]] = {
     "a disk of the replica that is full": Disturbance(
         full,
         4,
-        r"sink: the sink tries again and again: .*No space left on device.*make room on the replica's disk",
+        r"sink: the sink keeps failing and retrying: .*No space left on device.*make room on the replica's disk",
         ("bridge", "sink", "retrying"),
         {"bridge": 200, "sink": 503},
         logs=(("sink", "No space left on device"),),
@@ -198,7 +198,7 @@ DISTURBANCES: Final[dict[str, Disturbance]] = {
     "a source that was killed": Disturbance(
         lambda world: killed_server(world.source_server),
         4,
-        r"source: .*bridge: the bridge tries again and again: .*is the server up",
+        r"source: .*bridge: the bridge keeps failing and retrying: .*is the server up",
         ("sink", "bridge", "retrying"),
         {"bridge": 503, "sink": 200},
         logs=(("bridge", "trying again"),),
@@ -207,7 +207,7 @@ DISTURBANCES: Final[dict[str, Disturbance]] = {
     "a replica that was killed": Disturbance(
         lambda world: killed_server(world.replica_server),
         4,
-        r"sink: .*the sink tries again and again: .*is the server up",
+        r"sink: .*the sink keeps failing and retrying: .*is the server up",
         ("bridge", "sink", "retrying"),
         {"bridge": 200, "sink": 503},
         logs=(("sink", "trying again"),),

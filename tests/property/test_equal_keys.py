@@ -33,7 +33,7 @@ from cdc.sink.postgres.session import replica_engine
 from tests.support.servers import Database
 from tests.support.topic_writer import SOURCE
 
-WHOLE = CutStanding(is_true=True, loading=(), behind=(), joining=(), caught_up_at=0)
+WHOLE = CutStanding(is_true=True, loading=(), outside=(), joining=(), caught_up_at=0)
 PARTITIONS, CUTS, CHANGES_A_CUT = 3, 6, 40
 
 SPELLINGS: dict[str, tuple[tuple[str, ...], ...]] = {

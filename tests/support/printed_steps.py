@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 _TIMEOUT_S: Final = 120
-_MARK: Final = "What comes next:"
+_MARK: Final = "Next steps:"
 
 
 def printed_steps(output: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""One YAML file per database: what to read, where to publish, what to mirror."""
+"""The configuration, one YAML file per database: what to read, where to publish, what to mirror."""
 
 from cdc.base.config.load import load
 from cdc.base.config.model import Config, HttpConfig, KafkaConfig, SinkConfig, SourceConfig, TopicsConfig

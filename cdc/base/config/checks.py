@@ -1,4 +1,4 @@
-"""Rules on single values and between sections; each raises ``ValueError`` with what is allowed instead."""
+"""Checks single values, and values of different sections; each raises ``ValueError`` with what is allowed instead."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ MAX_IDENTIFIER_BYTES = 63
 MAX_TOPIC_NAME = 249
 MAX_RETENTION_MS = 3_155_760_000_000
 MAX_MESSAGE_BYTES = 45 * 1024 * 1024
-"""A row, and twice that in a history: Kafka's clients take answers of 100 MB, its brokers requests of 100 MiB."""
+"""The largest row. A history holds twice that, and Kafka's clients take answers up to 100 MB, brokers requests up to
+100 MiB."""
 
 _ALTERED = "exactly-once delivery depends on it, so the bridge sets it itself"
 _READER = "readers here keep their own offsets and read committed records only"
@@ -36,14 +37,17 @@ RESERVED_OPTIONS: Mapping[str, str] = {
 
 
 def bridge_name(text: str) -> str:
-    """``name``: part of topic, slot and publication names, hence short and plain."""
+    """Checks ``name``: it is part of topic, slot and publication names, so it has to be short and plain."""
     if not re.fullmatch(r"[A-Za-z0-9_]{1,48}", text):
         raise ValueError("write 1 to 48 letters, digits or underscores")
     return text
 
 
 def slot_name(text: str) -> str:
-    """https://www.postgresql.org/docs/current/warm-standby.html#STREAMING-REPLICATION-SLOTS-MANIPULATION"""
+    """Checks a slot's name by PostgreSQL's rules.
+
+    https://www.postgresql.org/docs/current/warm-standby.html#STREAMING-REPLICATION-SLOTS-MANIPULATION
+    """
     if not re.fullmatch(rf"[a-z0-9_]{{0,{MAX_IDENTIFIER_BYTES}}}", text):
         raise ValueError(
             "write up to 63 lower-case letters, digits or underscores: PostgreSQL allows no others in a slot"
@@ -52,26 +56,26 @@ def slot_name(text: str) -> str:
 
 
 def identifier(text: str) -> str:
-    """A PostgreSQL name: the server cuts longer ones silently."""
+    """Checks the length of a PostgreSQL name, because the server silently cuts longer ones."""
     if len(text.encode()) > MAX_IDENTIFIER_BYTES or "\0" in text:
         raise ValueError(f"write at most {MAX_IDENTIFIER_BYTES} bytes: PostgreSQL cuts longer names")
     return text
 
 
 def present(text: str) -> str:
-    """Empty is not a way to say "default" here."""
+    """Refuses an empty text: it does not mean "default"."""
     if not text.strip():
         raise ValueError("must not be empty")
     return text
 
 
 def table_name(text: str) -> str:
-    """``schema.table``; in one spelling, because tables are looked up by it."""
+    """Checks ``schema.table``, and returns it in the one spelling by which tables are looked up."""
     return _canonical(text, "write schema.table, for instance public.orders")
 
 
 def table_pattern(text: str) -> str:
-    """``schema.table`` in which ``*`` stands for any characters."""
+    """Checks a pattern: ``schema.table``, in which ``*`` stands for any characters."""
     return _canonical(text, "write schema.table with * for any characters, for instance public.* or public.order_*")
 
 
@@ -83,40 +87,40 @@ def _canonical(text: str, instead: str) -> str:
 
 
 def topic_name(text: str) -> str:
-    """What Kafka accepts as a topic name."""
+    """Checks a topic's name by Kafka's rules."""
     if not re.fullmatch(rf"[A-Za-z0-9._-]{{1,{MAX_TOPIC_NAME}}}", text) or text in (".", ".."):
         raise ValueError(f"write 1 to {MAX_TOPIC_NAME} letters, digits, dots, underscores or hyphens")
     return text
 
 
 def bootstrap_servers(text: str) -> str:
-    """``host:port`` once or more, comma between."""
+    """Checks that the text is one or more ``host:port``, separated by commas."""
     if not re.fullmatch(r"[^\s,]+(,[^\s,]+)*", text):
         raise ValueError("write host:port, several with commas and no spaces, for instance kafka-1:9092,kafka-2:9092")
     return text
 
 
 def split_list(value: object) -> object:
-    """Lists may be written as ``a, b``: that is how an environment variable says it."""
+    """Splits a list that is written as ``a, b``, as environment variables do."""
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
     return value
 
 
 def one_or_more(value: object) -> object:
-    """One name stands for a list of one."""
+    """Returns a single name as a list of one."""
     return (value,) if isinstance(value, str) else value
 
 
 MAX_INDEX_COLUMNS: Final = 8
-"""They share the 200 bytes that an entry has for their values; a value beyond its share sorts by its beginning only."""
+"""The columns of an index share the 200 bytes of an entry; a longer value is sorted by its beginning only."""
 
 
 def indexes(listed: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
-    """Each index has columns, each once, and no index is there twice."""
+    """Checks that each index has columns, each once, and that no index is given twice."""
     for columns in listed:
         if len(columns) > MAX_INDEX_COLUMNS:
-            raise ValueError(f"an index has {MAX_INDEX_COLUMNS} columns at most; got {len(columns)}")
+            raise ValueError(f"an index has at most {MAX_INDEX_COLUMNS} columns; got {len(columns)}")
         if not columns or len(set(columns)) < len(columns):
             raise ValueError(f"an index lists each of its columns once, at least one; got {list(columns)}")
     if len(set(listed)) < len(listed):
@@ -125,28 +129,28 @@ def indexes(listed: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
 
 
 def not_empty(patterns: tuple[str, ...]) -> tuple[str, ...]:
-    """A bridge without tables would only hold WAL back."""
+    """Refuses an empty list: a bridge without tables would only make the server keep WAL."""
     if not patterns:
         raise ValueError("list at least one schema.table pattern")
     return patterns
 
 
 def number(value: object) -> object:
-    """No truth value: ``yes`` would be port 1, or one partition for ever."""
+    """Refuses true and false: ``yes`` would become port 1, or one partition for ever."""
     if isinstance(value, bool):
         raise ValueError("write a number")  # noqa: TRY004 - pydantic reports ValueError only
     return value
 
 
 def scalar(value: object) -> object:
-    """A librdkafka option holds one plain value."""
+    """Checks the value of a librdkafka option, which is one plain value."""
     if not isinstance(value, str | int | float | bool):
         raise ValueError("write text, a number, true or false")  # noqa: TRY004 - pydantic reports ValueError only
     return value
 
 
 def kafka_options(options: Mapping[str, object], *, has_password: bool) -> None:
-    """Options that would break a promise are refused with the reason; a password needs its companions."""
+    """Refuses options that would break a guarantee, and a password without the options that it needs."""
     for name in options:
         if reason := RESERVED_OPTIONS.get(name):
             raise ValueError(f'"{name}" cannot be set here: {reason}')
@@ -160,14 +164,14 @@ def kafka_options(options: Mapping[str, object], *, has_password: bool) -> None:
 
 
 def key_columns(keys: Mapping[str, tuple[str, ...]]) -> None:
-    """Every listed key has columns, each once."""
+    """Checks that every key has columns, each once."""
     for table, columns in keys.items():
         if not columns or len(set(columns)) < len(columns):
             raise ValueError(f"{table}: list each key column once, at least one; got {list(columns)}")
 
 
 def distinct_targets(targets: Mapping[str, str]) -> None:
-    """No two source tables lead to the same place."""
+    """Checks that no two source tables have the same target."""
     taken: dict[str, str] = {}
     for table, target in targets.items():
         if target in taken:
@@ -176,7 +180,7 @@ def distinct_targets(targets: Mapping[str, str]) -> None:
 
 
 def topic_names(name: str, names: Mapping[str, str]) -> None:
-    """A chosen topic name must stay clear of the names that other tables get by default."""
+    """Refuses topic names that other tables or internal topics could get by default."""
     for table, topic in names.items():
         if topic.startswith(f"{name}.") and topic != f"{name}.{table}":
             raise ValueError(
@@ -186,21 +190,21 @@ def topic_names(name: str, names: Mapping[str, str]) -> None:
 
 
 def other_topics(name: str, topics: Iterable[str]) -> None:
-    """Topics of the bridge are tables, and belong together."""
+    """Refuses topics of the bridge: they are tables, and are chosen with ``view.tables``."""
     for topic in topics:
         if topic.startswith(f"{name}."):
             raise ValueError(f"view.topics: {topic} is a topic of this bridge; choose its tables with view.tables")
 
 
 def history_retention_ms(value: int) -> int:
-    """``retention.ms`` of Kafka, above what would leave nothing to read."""
+    """Checks a ``retention.ms``: with less than a minute, there would be nothing to read."""
     if value != -1 and not 60_000 <= value <= MAX_RETENTION_MS:
         raise ValueError(f"write 60000 (a minute) to {MAX_RETENTION_MS} (a century), or -1 for ever")
     return value
 
 
 def history_names(names: Mapping[str, str]) -> None:
-    """A table's topic must not be where another table's history goes."""
+    """Refuses a topic for a table that is the history topic of another table."""
     tables = {topic: table for table, topic in names.items()}
     for topic, table in tables.items():
         if (other := tables.get(topic.removesuffix(".history"))) not in (None, table):
@@ -208,7 +212,7 @@ def history_names(names: Mapping[str, str]) -> None:
 
 
 def replica_targets(sources: Iterable[str], tables: Mapping[str, str], schema: str | None, prefix: str) -> None:
-    """A chosen replica table must not be the default one of another table that is listed by its full name."""
+    """Refuses a replica table that is the default one of another table, if that is listed by its full name."""
     chosen = {target: table for table, target in tables.items()}
     for source in sources:
         if "*" in source or source in tables:

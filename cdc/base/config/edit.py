@@ -1,4 +1,4 @@
-"""Adds an entry to a list of strings in a YAML file, or takes one out, and touches nothing else: comments stay."""
+"""Adds an entry to a list of strings in a YAML file, or removes one, and keeps everything else, comments included."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ import yaml
 
 
 class CannotEdit(ValueError):
-    """The file does not hold the list in a form that can be edited by lines."""
+    """The list is not written in a form that can be edited line by line."""
 
 
 def add_entry(text: str, path: Sequence[str], entry: str, default: Sequence[str] = ()) -> str:
-    """The file's text with ``entry`` at the end of the list at ``path``; made, after ``default``, if it is missing.
+    """Returns the file's text with ``entry`` at the end of the list at ``path``.
+
+    A missing list is created with ``default`` and ``entry``.
 
     Raises:
-        CannotEdit: section or list are written in an unusual way.
+        CannotEdit: the section or the list is written in an unusual way.
     """
     *above, name = path
     section = _node(text, above)
@@ -34,15 +36,15 @@ def add_entry(text: str, path: Sequence[str], entry: str, default: Sequence[str]
 
 
 def remove_entry(text: str, path: Sequence[str], entry: str) -> str:
-    """The file's text without ``entry`` in the list at ``path``.
+    """Returns the file's text without ``entry`` in the list at ``path``.
 
     Raises:
-        CannotEdit: it is not there, it is the only one, or the list is written in an unusual way.
+        CannotEdit: the entry is missing, it is the only one, or the list is written in an unusual way.
     """
     items = _list(text, path)
     place = next((i for i, item in enumerate(items.value) if item.value == entry), None)
     if place is None or len(items.value) == 1:
-        raise CannotEdit(f"{'.'.join(path)} does not hold {entry}, or nothing else")
+        raise CannotEdit(f"{'.'.join(path)} does not list {entry}, or lists nothing else")
     item = items.value[place]
     if not items.flow_style:
         start = text.rfind("\n", 0, item.start_mark.index) + 1
@@ -55,7 +57,7 @@ def remove_entry(text: str, path: Sequence[str], entry: str) -> str:
 
 def _with_new_list(text: str, section: yaml.MappingNode, name: str, entries: Sequence[str]) -> str:
     if section.flow_style or not section.value:
-        raise CannotEdit(f"there is no list {name} in the file")
+        raise CannotEdit(f"the file has no list {name}, and its section cannot be extended line by line")
     first = section.value[0][0].start_mark
     return (
         f"{text[: first.index]}{name}: [{', '.join(map(_scalar, entries))}]\n{' ' * first.column}{text[first.index :]}"
@@ -74,17 +76,17 @@ def _node(text: str, path: Sequence[str]) -> yaml.Node | None:
 def _list(text: str, path: Sequence[str]) -> yaml.SequenceNode:
     node = _node(text, path)
     if not isinstance(node, yaml.SequenceNode) or (not node.flow_style and not _is_plain(text, node)):
-        raise CannotEdit(f"there is no list {'.'.join(path)} in the file")
+        raise CannotEdit(f"the file has no list {'.'.join(path)} with one entry per line or in brackets")
     return node
 
 
 def _is_plain(text: str, items: yaml.SequenceNode) -> bool:
-    """One ``- entry`` a line."""
+    """Whether the list has one ``- entry`` per line."""
     lines = [item.start_mark.line for item in items.value]
     dashes = all(text[item.start_mark.index - 2 : item.start_mark.index] == "- " for item in items.value)
     return bool(lines) and dashes and len(set(lines)) == len(lines)
 
 
 def _scalar(entry: str) -> str:
-    """As YAML writes it: names such as ``public.a`` plainly, others in quotes."""
+    """Returns an entry as YAML: names such as ``public.a`` as they are, others in quotes."""
     return yaml.safe_dump([entry], default_flow_style=True, allow_unicode=True, width=10_000).strip()[1:-1]

@@ -1,6 +1,6 @@
-"""Overrides from the environment: ``CDC_SOURCE__DSN`` is ``source.dsn``; two underscores go one level down.
+"""Reads overrides from the environment: ``CDC_SOURCE__DSN`` is ``source.dsn``; two underscores go one level down.
 
-A section as a whole cannot be given: names such as ``CDC_KAFKA`` mean other things elsewhere.
+A variable cannot hold a whole section, because names such as ``CDC_KAFKA`` have other meanings elsewhere.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from cdc.base.errors import ConfigError
 PREFIX = "CDC_"
 DELIMITER = "__"
 _PLAIN = ("name", "delivery")
-"""The keys that stand in no section."""
+"""The keys outside of all sections."""
 
 
 class _Settings(BaseSettings, Config):
-    """Only describes the fields to ``EnvSettingsSource``; never made, as that would read this process's environment."""
+    """Describes the fields to ``EnvSettingsSource``. No instance is made: that would read the process's environment."""
 
-    # An empty variable counts as unset: container tools pass on variables that nobody set.
-    # Nor is its validation built, which would take a tenth of a second of every command.
+    # An empty variable counts as unset, because container tools pass on variables that nobody set.
+    # The validation is not built, which would take every command a tenth of a second.
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, env_nested_delimiter=DELIMITER, env_ignore_empty=True, defer_build=True
     )
 
 
 class _Overrides(EnvSettingsSource):
-    """Reads a given mapping instead of the process's environment, and lists also as ``a,b``."""
+    """Reads a given mapping instead of the process's environment, and accepts lists as ``a,b``."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
@@ -49,10 +49,10 @@ class _Overrides(EnvSettingsSource):
 
 
 def overrides(environ: Mapping[str, str]) -> dict[str, Any]:
-    """The overrides as nested mappings, to be laid over the file.
+    """Returns the overrides as nested mappings, to be merged into the file's content.
 
     Raises:
-        ConfigError: a variable names no section, or holds broken JSON.
+        ConfigError: a variable names no section, or holds invalid JSON.
     """
     for path, variable in origins(environ).items():
         section = path.partition(".")[0]
@@ -70,7 +70,7 @@ def overrides(environ: Mapping[str, str]) -> dict[str, Any]:
         field = str(error).partition('"')[2].partition('"')[0]
         cause = error.__cause__
         detail = f": {cause.msg} at character {cause.pos}" if isinstance(cause, json.JSONDecodeError) else ""
-        # The cause carries the variable's text, which may be a secret.
+        # "from None": the cause contains the variable's text, which may be a secret.
         raise ConfigError(
             f"an environment variable {PREFIX}{field.upper()}{DELIMITER}… is not valid JSON{detail}",
             remedy='write {"key": "value"} for mappings, ["a","b"] or a,b for lists',
@@ -78,7 +78,7 @@ def overrides(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def origins(environ: Mapping[str, str]) -> dict[str, str]:
-    """Key path → environment variable that sets it, e.g. ``source.dsn`` → ``CDC_SOURCE__DSN``."""
+    """Returns the environment variable that sets each key path, for example ``CDC_SOURCE__DSN`` for ``source.dsn``."""
     found = {}
     for variable in sorted(environ):
         name = variable.upper()

@@ -1,4 +1,4 @@
-"""A validation error in the operator's words: where, which key, what was found, what is allowed."""
+"""Explains a validation error to the operator: where it is, which key, what was found, and what is allowed."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Location = tuple[int | str, ...]
 
 
 def explain(error: ValidationError, where: Callable[[tuple[str, ...]], str]) -> ConfigError:
-    """One ``ConfigError`` for all that is wrong, a line each.
+    """Returns one ``ConfigError`` with a line for each problem.
 
     Args:
-        error: what validating the merged configuration raised.
-        where: names the place of a key path: ``cdc.yaml, line 3`` or an environment variable.
+        error: the error from validating the merged configuration.
+        where: returns the place of a key path: ``cdc.yaml, line 3``, or an environment variable.
     """
     lines = []
     for detail in error.errors(include_url=False):
@@ -44,7 +44,7 @@ def _problem(detail: ErrorDetails, location: Location) -> str:
         case "value_error":
             said = str(detail["ctx"]["error"])
         case "model_type" | "dict_type":
-            # Not the value: a connection string put here by mistake may hold a password.
+            # The value is not shown: a connection string that is here by mistake may contain a password.
             return f": expected keys and values below this key, found {type(detail['input']).__name__}"
         case _:
             said = detail["msg"].replace("Input should be", "should be").replace("String should", "should")
@@ -52,7 +52,7 @@ def _problem(detail: ErrorDetails, location: Location) -> str:
 
 
 def _found(value: Any, location: Location) -> str:
-    """The offending value, unless it is a secret or a whole section (whose parts the message names)."""
+    """Shows the wrong value, unless it is a secret or a whole section, whose parts the message names."""
     if isinstance(value, dict | BaseModel):
         return ""
     if any(isinstance(part, str) and is_secret_key(part) for part in location):

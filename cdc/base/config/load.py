@@ -1,4 +1,4 @@
-"""Configuration file + environment → ``Config``. Only commands call this; nothing is read on import."""
+"""Loads ``Config`` from the configuration file and the environment. Only commands call it; imports read nothing."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _PASSWORD_KEYS = ("password", "password_file")
 
 
 def load(path: Path | None, environ: Mapping[str, str]) -> Config:
-    """Read the file, lay ``CDC_…`` variables over it, check everything.
+    """Read the file, merge ``CDC_…`` variables into it, and check everything.
 
     Args:
-        path: the YAML file; None when the environment says everything.
+        path: the YAML file; None if the environment says everything.
         environ: the process's environment, or a test's.
 
     Raises:
-        ConfigError: lists all that is wrong, each with its place; never shows a secret.
+        ConfigError: lists all problems, each with its place; never shows a secret.
     """
     content, lines = yaml_file.read(path) if path is not None else ({}, {})
 
@@ -39,16 +39,16 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Config:
 def checked(
     content: dict[str, Any], environ: Mapping[str, str], where: Callable[[tuple[str, ...]], str], directory: Path
 ) -> Config:
-    """Lay ``CDC_…`` variables over what a file says or would say, and check everything.
+    """Merge ``CDC_…`` variables into the content of a file, and check everything.
 
     Args:
-        content: as YAML has it.
+        content: the content of a file, which need not exist.
         environ: as for ``load``.
-        where: names the place of a key path in the content, for people.
-        directory: of the file.
+        where: returns the place of a key path in the content, for people.
+        directory: the file's directory, at which relative paths start.
 
     Raises:
-        ConfigError: as ``load``.
+        ConfigError: as for ``load``.
     """
     unread.refuse_misspelt(environ)
     merged = _lay_over(content, environment.overrides(environ))
@@ -59,7 +59,7 @@ def checked(
             if variable := origins.get(".".join(keys[:length])):
                 return f"environment variable {variable}"
         if keys and keys[0] not in content:
-            # Then variables alone make this section, and the file says nothing that could be wrong.
+            # The section comes from variables alone, so the file cannot be at fault.
             section = f"{keys[0]}."
             if variable := next((each for path, each in origins.items() if path.startswith(section)), None):
                 return f"environment variable {variable}"
@@ -68,12 +68,12 @@ def checked(
     try:
         return Config.model_validate(merged, context={"directory": directory})
     except ValidationError as error:
-        # Its text and cause carry raw input, passwords included.
+        # "from None": the error's text and cause contain the input, passwords included.
         raise explain(error, place) from None
 
 
 def _lay_over(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge mappings; what is above wins, and a password above replaces either way of giving one below."""
+    """Merge mappings; ``above`` wins, and a password in it replaces a password or a password_file in ``below``."""
     merged = dict(below)
     if any(key in above for key in _PASSWORD_KEYS):
         merged = {key: value for key, value in merged.items() if key not in _PASSWORD_KEYS}

@@ -1,4 +1,4 @@
-"""What of a configuration is secret, and how it is shown without the secret."""
+"""Finds the secrets in a configuration, and shows values without them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def is_secret_key(name: str) -> bool:
 
 
 def dsn_secrets(dsn: str) -> tuple[str, ...]:
-    """Every password inside a connection string or URL, as written there and as the server gets it."""
+    """Returns every password in a connection string or URL, as it is written there and as the server gets it."""
     found: list[str] = []
     for pattern in _patterns(dsn):
         for match in pattern.finditer(dsn):
@@ -35,7 +35,7 @@ def dsn_secrets(dsn: str) -> tuple[str, ...]:
 
 
 def mask_dsn(dsn: str) -> str:
-    """The connection string with each password replaced by ``********``."""
+    """Returns the connection string with each password replaced by ``********``."""
     for pattern in _patterns(dsn):
         dsn = pattern.sub(rf"\g<before>{MASK}", dsn)
     return dsn

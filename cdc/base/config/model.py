@@ -1,6 +1,6 @@
-"""The shape of the configuration: every option with its bound, its default and the default's reason.
+"""The model of the configuration: every option with its bounds, its default and the reason for the default.
 
-The sentence under a field is what ``cdc config schema`` shows for it.
+``cdc config schema`` shows the sentence under a field as its description.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SourceConfig(BaseModel):
 
     dsn: _Dsn | None = None
     """libpq connection string or URL, best without the password: host=db dbname=shop user=cdc. The bridge needs it;
-    readers of the topics (cdc sink, cdc serve) do without."""
+    readers of the topics (cdc sink, cdc serve) do not."""
     password: SecretStr | None = None
     """Password of that user; kept out of dsn so that it is never printed. PGPASSWORD and ~/.pgpass work as well."""
     password_file: str | None = None
@@ -54,21 +54,21 @@ class SourceConfig(BaseModel):
     publication: _Identifier = ""
     """Publication; default cdc_<name> in lower case."""
     publication_mode: Literal["filtered", "all_tables", "disabled"] = "filtered"
-    """filtered (default) makes and alters a publication of just the tables below, which their owner may do;
-    all_tables makes one FOR ALL TABLES, for which PostgreSQL wants a superuser; disabled uses what is there."""
+    """filtered (default) creates and alters a publication of just the tables below, which their owner may do;
+    all_tables creates one FOR ALL TABLES, which only a superuser may do; disabled uses an existing publication."""
     tables: Annotated[_Patterns, AfterValidator(checks.not_empty)] = ("public.*",)
     """Tables to capture, as schema.table with * for any characters; public.* because most databases use only that.
     A table without a usable key is left out if only a pattern reaches it."""
     exclude: _Patterns = ()
-    """Patterns taken out again."""
+    """Patterns for tables to leave out."""
     keys: dict[_TableName, _KeyColumns] = Field(default_factory=dict)
     """Key columns by schema.table, for tables with neither a primary key nor a replica identity index."""
     streaming: bool = False
     """true makes the server send large transactions while they run. They wait on this machine's disk (TMPDIR) until
-    they end, not on the server's (pg_replslot). Off, because it costs CPU here and brings no commit sooner."""
+    they end, not on the server's (pg_replslot). Off by default, because it costs CPU here and speeds up no commit."""
     on_gap: Literal["fail", "rebackfill"] = "fail"
-    """When changes may be missing: fail (default) stops, because a person should see why; rebackfill makes the slot
-    anew where it must and publishes the tables again, with tombstones for rows that are gone."""
+    """What to do when changes may be missing: fail (default) stops, because a person should see why; rebackfill
+    recreates the slot if necessary and publishes the tables again, with tombstones for rows that are gone."""
 
     @model_validator(mode="after")
     def _check(self, info: ValidationInfo) -> SourceConfig:
@@ -79,10 +79,10 @@ class SourceConfig(BaseModel):
         return self
 
     def connection(self) -> dict[str, str]:
-        """Arguments for ``psycopg.connect`` or ``psycopg.conninfo.make_conninfo``: ``conninfo``, maybe ``password``.
+        """Returns arguments for ``psycopg.connect`` or ``make_conninfo``: ``conninfo``, and maybe ``password``.
 
         Raises:
-            ConfigError: the configuration names no source, as that of a mere reader of the topics.
+            ConfigError: the configuration names no source; one for readers of the topics only need not.
         """
         if self.dsn is None:
             raise ConfigError(
@@ -93,15 +93,15 @@ class SourceConfig(BaseModel):
 
 
 class SnapshotConfig(BaseModel):
-    """The first copy of a table: rows that the stream does not bring."""
+    """The first copy of a table: the rows that the stream does not deliver."""
 
     model_config = _STRICT
 
     mode: Literal["initial", "never", "when_needed"] = "initial"
-    """initial (default) publishes the rows that are there when a table joins, so that its topic is the whole table;
-    never publishes changes only; when_needed is initial, and again after a gap, as source.on_gap: rebackfill."""
+    """initial (default) publishes the existing rows when a table joins, so that its topic holds the whole table; never
+    publishes only changes; when_needed is initial, and publishes again after a gap, as source.on_gap: rebackfill."""
     parallel: _Int = Field(default=2, ge=1, le=16)
-    """Connections that read tables side by side: 2 keep the publishing thread busy, more only help a slow server."""
+    """Number of connections that read tables: 2 keep the publishing thread busy, more help only with a slow server."""
     dsn: _Dsn | None = None
     """libpq connection string of a physical standby to read tables from, best without the password; by default they
     are read from the source itself."""
@@ -118,7 +118,7 @@ class SnapshotConfig(BaseModel):
         return self
 
     def connection(self) -> dict[str, str]:
-        """As ``SourceConfig.connection``; only with a dsn."""
+        """Returns arguments as ``SourceConfig.connection`` does; call it only with a dsn."""
         assert self.dsn is not None
         return password_file.connection(self.dsn, self.password)
 
@@ -129,9 +129,9 @@ class KafkaConfig(BaseModel):
     model_config = _STRICT
 
     bootstrap: Annotated[str, AfterValidator(checks.bootstrap_servers)]
-    """Where to find the cluster: host:port, several with commas."""
+    """Addresses of the cluster: host:port, separated by commas."""
     options: dict[str, _Scalar] = Field(default_factory=dict, repr=False)
-    """Handed to the Kafka client (librdkafka) as they are: TLS, SASL, compression.type, linger.ms …"""
+    """Options passed to the Kafka client (librdkafka) unchanged: TLS, SASL, compression.type, linger.ms …"""
     password: SecretStr | None = None
     """sasl.password, kept out of options so that it is never printed."""
     password_file: str | None = None
@@ -144,7 +144,7 @@ class KafkaConfig(BaseModel):
         return self
 
     def client_options(self) -> dict[str, str | int | float]:
-        """What every producer, consumer and admin client starts from; callers add what their part must control."""
+        """Returns the options of every producer, consumer and admin client; callers add those that they control."""
         options: dict[str, str | int | float] = {
             name: str(value).lower() if isinstance(value, bool) else value for name, value in self.options.items()
         }
@@ -155,38 +155,38 @@ class KafkaConfig(BaseModel):
 
 
 class TopicsConfig(BaseModel):
-    """Settings of the topics that the bridge creates, and checks for drift on every start."""
+    """Settings of the topics that the bridge creates, and compares with these at every start."""
 
     model_config = _STRICT
 
     partitions: _Int = Field(default=4, ge=1, le=1000)
-    """Partitions of each table's topic: 4 keeps four readers busy. It can never change, as keys would move."""
+    """Partitions of each table's topic: 4 keeps four readers busy. It can never change, because keys would move."""
     replication_factor: _Int = Field(default=1, ge=1, le=32767)
-    """Copies of each topic; 1 works on any cluster, 3 survives the loss of a broker and is what production wants."""
+    """Copies of each topic; 1 works on any cluster, 3 survives the loss of a broker and is right for production."""
     min_insync_replicas: _Int = Field(default=1, ge=1, le=32767)
-    """Copies that must have a record before it counts; at most replication_factor, 2 when that is 3."""
+    """Copies that must have a record before it is acknowledged; at most replication_factor, 2 if that is 3."""
     min_compaction_lag_ms: _Int = Field(default=60_000, ge=0)
     """Milliseconds for which Kafka keeps a superseded record at least; a minute lets live readers see each version."""
     max_compaction_lag_ms: _Int = Field(default=86_400_000, ge=1)
-    """Milliseconds after which a superseded record should be cleaned away; a day bounds how long old data stays."""
+    """Milliseconds after which Kafka should remove a superseded record; a day limits how long old data stays."""
     delete_retention_ms: _Int = Field(default=604_800_000, ge=0)
-    """Milliseconds for which a tombstone can be seen: a reader may be away that long (a week) and miss no delete."""
+    """Milliseconds for which a tombstone stays: a reader may be away that long (a week) and miss no delete."""
     segment_ms: _Int = Field(default=3_600_000, ge=100)
-    """Milliseconds after which a segment is closed; the open one is never compacted, an hour keeps it small."""
+    """Milliseconds after which a segment is closed; the open one is never compacted, and an hour keeps it small."""
     min_cleanable_dirty_ratio: _Float = Field(default=0.3, ge=0, le=1)
     """Share of uncleaned bytes at which the cleaner starts; lower cleans earlier and rewrites more (Kafka: 0.5)."""
     max_message_bytes: _Int = Field(default=16_777_216, ge=1_048_588, le=checks.MAX_MESSAGE_BYTES)
-    """Largest row in bytes, as JSON. Kafka's own limit of 1 MiB would stop the bridge at a long text; 16 MiB rarely.
+    """Largest row in bytes, as JSON. Kafka's own limit of 1 MiB would stop the bridge at a long text; 16 MiB rarely do.
     At most 45 MiB: a history holds twice that, and Kafka's clients and brokers take no more by default."""
     truncate: Literal["tombstone", "ignore", "fail"] = "tombstone"
-    """TRUNCATE in the source: delete every key of the topic (default, so that topic and table agree), ignore it, or
-    stop with an error."""
+    """What a TRUNCATE in the source does: tombstone (default) deletes every key of the topic, so that topic and table
+    agree; ignore does nothing; fail stops with an error."""
     history: _Patterns = ()
-    """Tables, as schema.table with * for any characters, for which each change is kept as well, in <topic>.history:
-    old row, new row, time, transaction. None by default, because it doubles what is written to Kafka."""
+    """Tables, as schema.table with * for any characters, of which each change is kept as well, in <topic>.history: old
+    row, new row, time, transaction. None by default, because it doubles what is written to Kafka."""
     history_retention_ms: Annotated[_Int, AfterValidator(checks.history_retention_ms)] = 2_592_000_000
-    """Milliseconds for which a change stays in the history, at least a minute; -1: for ever. A month, because most
-    questions about who changed a row come within weeks, and an unbounded topic fills a disk some day."""
+    """Milliseconds for which a change stays in the history, at least a minute; -1 means for ever. A month, because most
+    questions about who changed a row come within weeks, and an unlimited topic fills the disk some day."""
     names: dict[_TableName, Annotated[str, AfterValidator(checks.topic_name)]] = Field(default_factory=dict)
     """Topic by schema.table, for tables that need another topic than <name>.<schema>.<table>."""
 
@@ -222,9 +222,9 @@ class SinkConfig(BaseModel):
     schema_name: Annotated[_Identifier, AfterValidator(checks.present)] | None = Field(default=None, alias="schema")
     """Schema of all replica tables; by default each keeps the schema it has in the source."""
     prefix: _Identifier = ""
-    """Put before each replica table's name; empty, so that queries run unchanged on the replica."""
+    """Prefix of each replica table's name; empty by default, so that queries run unchanged on the replica."""
     tables: dict[_TableName, _TableName] = Field(default_factory=dict)
-    """Replica schema.table by source schema.table, for tables that schema and prefix do not place right."""
+    """Replica schema.table by source schema.table, for tables that schema and prefix do not place as you want."""
 
     @model_validator(mode="after")
     def _check(self, info: ValidationInfo) -> SinkConfig:
@@ -233,12 +233,12 @@ class SinkConfig(BaseModel):
         return self
 
     def connection(self) -> dict[str, str]:
-        """As ``SourceConfig.connection``."""
+        """Returns arguments as ``SourceConfig.connection`` does."""
         return password_file.connection(self.dsn, self.password)
 
 
 class HttpConfig(BaseModel):
-    """Where the dashboard, /metrics, /live and /ready are served."""
+    """Addresses at which the bridge and the sink serve the dashboard, /metrics, /live and /ready."""
 
     model_config = _STRICT
 
@@ -250,7 +250,7 @@ class HttpConfig(BaseModel):
     """Port of cdc sink: 0 picks a free one and logs it, null (default) serves nothing."""
     tokens_file: str | None = None
     """YAML file of the bearer tokens that may see the dashboard, as serve.tokens_file; a relative path starts at the
-    configuration file. By default nobody needs one, and the dashboard is shown on this machine only."""
+    configuration file. By default nobody needs a token, and the dashboard is shown only on this machine."""
 
     @model_validator(mode="after")
     def _check(self, info: ValidationInfo) -> HttpConfig:
@@ -261,15 +261,17 @@ class HttpConfig(BaseModel):
 
 
 class Config(BaseModel):
-    """One source database, its topics and what is made of them."""
+    """One source database, its topics, and what is done with them."""
 
     model_config = _STRICT
 
     name: Annotated[str, AfterValidator(checks.bridge_name)]
-    """Begins every topic name (<name>.<schema>.<table>) and names slot and publication; unique in both clusters."""
+    """Beginning of every topic name (<name>.<schema>.<table>), and part of slot and publication names; unique in both
+    clusters."""
     delivery: Literal["transactional", "idempotent"] = "transactional"
-    """transactional (default, because nothing is given up): rows and progress in one Kafka transaction. idempotent:
-    rows of the stream go out at once, and progress follows when Kafka has them: no row waits for a commit there."""
+    """transactional (default, because it gives up nothing): rows and progress in one Kafka transaction. idempotent:
+    rows of the stream go out at once, and progress follows when Kafka has them, so that no row waits for a Kafka
+    commit."""
     source: SourceConfig = SourceConfig()
     snapshot: SnapshotConfig = SnapshotConfig()
     kafka: KafkaConfig
@@ -282,7 +284,7 @@ class Config(BaseModel):
     @model_validator(mode="after")
     def _check(self) -> Config:
         default = f"cdc_{self.name.lower()}"
-        # The sections are frozen, and a copy with both names filled in is all that ever leaves this module.
+        # The sections are frozen, so the names are filled in in a copy; no other object leaves this module.
         filled = {"slot": self.source.slot or default, "publication": self.source.publication or default}
         object.__setattr__(self, "source", self.source.model_copy(update=filled))
         checks.topic_names(self.name, self.topics.names)
@@ -302,11 +304,11 @@ class Config(BaseModel):
 
     @property
     def heals_gaps(self) -> bool:
-        """Whether a gap that a new backfill can close is closed by one, and not left for a person."""
+        """Whether the bridge closes a gap with a backfill if it can, instead of stopping for a person."""
         return self.source.on_gap == "rebackfill" or self.snapshot.mode == "when_needed"
 
     def secrets(self) -> tuple[str, ...]:
-        """Every secret text in use, for the log filter; longest first, so that none leaves a remainder of another."""
+        """Returns all secrets in use for the log filter, longest first, so that no secret leaves a part of another."""
         found: set[str] = set()
         for section in (self.source, self.snapshot, self.kafka, self.sink, self.view):
             if section is not None and section.password is not None:

@@ -1,4 +1,4 @@
-"""Where a section's password comes from, and how it joins the connection string."""
+"""Reads a section's password, and adds it to the connection string."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cdc.base.config import masking
 
 
 class WithPassword(Protocol):
-    """A section that may have a password, or a file that holds it."""
+    """A section of the configuration that may have a password, or a file with it."""
 
     @property
     def password(self) -> SecretStr | None: ...
@@ -20,9 +20,9 @@ class WithPassword(Protocol):
 
 
 def settle(section: WithPassword, info: ValidationInfo, dsn: str = "") -> None:
-    """Read ``password_file`` into ``password``; a password may be given in one place only.
+    """Read ``password_file`` into ``password``. A password may be given in one place only.
 
-    A relative path starts at the validation context's ``directory``, where the configuration file lies.
+    A relative path starts at the validation context's ``directory``, which is that of the configuration file.
     """
     given = [name for name in ("password", "password_file") if getattr(section, name) is not None]
     given += ["dsn"] if masking.dsn_secrets(dsn) else []
@@ -34,7 +34,7 @@ def settle(section: WithPassword, info: ValidationInfo, dsn: str = "") -> None:
 
 
 def connection(dsn: SecretStr, password: SecretStr | None) -> dict[str, str]:
-    """``conninfo`` and, when there is one, ``password``: libpq lets a keyword win over the string."""
+    """Returns ``conninfo`` and, if there is one, ``password``: in libpq, a keyword overrides the string."""
     arguments = {"conninfo": dsn.get_secret_value()}
     if password is not None:
         arguments["password"] = password.get_secret_value()
@@ -47,7 +47,7 @@ def _first_line(path: Path) -> str:
     except OSError as error:
         raise ValueError(f"password_file: cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError:
-        # The cause would carry the file's bytes.
+        # "from None": the cause would contain the file's bytes.
         raise ValueError(f"password_file: {path} is not UTF-8 text") from None
     if not line:
         raise ValueError(f"password_file: the first line of {path} is empty")

@@ -1,7 +1,7 @@
-"""Variables that look like ours and that nothing reads.
+"""Finds environment variables that look like this project's and that nothing reads.
 
-``CDC_TOPICS_PARTITIONS`` with one underscore too few was passed over, and topics got another number of partitions for
-ever. So a name that is a key but for its underscores is refused, and any other one is told.
+``CDC_TOPICS_PARTITIONS``, with one underscore too few, would be ignored, and topics would get another number of
+partitions for ever. So a name that differs from a key only in its underscores is refused, and any other one is logged.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ READ_ELSEWHERE: Final = frozenset(
         "CDC_REDIS_URL",
     }
 )
-"""What is no key of the configuration, and read all the same."""
+"""Variables that are not keys of the configuration, but are read elsewhere."""
 _OF_TESTS: Final = "CDC_TEST"
 _SERVICE_LINK: Final = re.compile(r"_SERVICE_HOST|_SERVICE_PORT(_.+)?|_PORT_\d+_(TCP|UDP|SCTP)(_.+)?")
-"""Kubernetes gives them to every container beside a service, which may well be called ``cdc-serve``:
+"""Kubernetes sets these in every container in the namespace of a service, which may be called ``cdc-serve``:
 https://kubernetes.io/docs/tutorials/services/connect-applications-service/#environment-variables"""
 
 
 def refuse_misspelt(environ: Mapping[str, str]) -> None:
-    """Raise for a variable that is a key of the configuration but for its underscores.
+    """Refuse a variable that differs from a key of the configuration only in its underscores.
 
     Raises:
-        ConfigError: with the right spelling. Where that is set as well, the other one does no harm.
+        ConfigError: there is one; names the right spelling. It is not raised if the right variable is set as well.
     """
     there = {variable.upper() for variable in origins(environ).values()}
     for variable in _unread(environ):
         right = _KEYS.get(_plain(variable))
         if right is not None and right not in there:
             raise ConfigError(
-                f"environment variable {variable}: cdc does not read it, because two underscores stand between a "
-                f"section and its key: {right}",
+                f"environment variable {variable}: cdc does not read it, because a section and its key are separated "
+                f"by two underscores: {right}",
                 remedy=f"rename it to {right}, or unset it",
             )
 
 
 def warnings(environ: Mapping[str, str]) -> Iterator[str]:
-    """A sentence for each variable that nothing reads, without its value, which may be a secret."""
+    """Yield a sentence for each variable that nothing reads, without its value, which may be a secret."""
     known = {*_KEYS.values(), *READ_ELSEWHERE}
     for variable in _unread(environ):
         near = _KEYS.get(_plain(variable)) or next(iter(get_close_matches(variable.upper(), known, 1, 0.85)), None)
@@ -96,4 +96,4 @@ def _plain(variable: str) -> str:
 
 
 _KEYS: Final = {_plain(variable): variable for variable in _keys(Config, PREFIX)}
-"""By the name without its underscores, the variable of each key."""
+"""The variable of each key, by its name without underscores."""

@@ -1,4 +1,4 @@
-"""The section ``view``: topics kept as tables that one can ask, and where they are kept."""
+"""The section ``view``: topics to keep as tables for queries, and where to keep them."""
 
 from __future__ import annotations
 
@@ -30,46 +30,47 @@ MEMORY = "memory"
 
 
 class OtherTopic(BaseModel):
-    """A topic that another program writes: what its keys and values are."""
+    """A topic that another program writes, and the form of its keys and values."""
 
     model_config = _STRICT
 
     key: Literal["string", "json", "bytes"] = "string"
-    """string (default, because most programs use plain identifiers) is UTF-8 text; json is any JSON value; bytes is
-    anything, and is shown in base64."""
+    """string (default, because most programs use plain identifiers) is UTF-8 text; json is any JSON value; bytes are
+    arbitrary, and are shown in base64."""
     value: Literal["json", "string", "bytes"] = "json"
     """json (default, because most programs write it) is any JSON value; string and bytes as for keys."""
 
 
 class ViewConfig(BaseModel):
-    """Topics kept as tables that one can ask."""
+    """Topics to keep as tables for queries."""
 
     model_config = _STRICT
 
     store: Annotated[str, AfterValidator(checks.present)]
-    """Where the tables are kept: a folder (a relative path starts at the configuration file), redis://host:port/db, or
-    memory, which is gone with the process."""
+    """The place of the tables: a folder (a relative path starts at the configuration file), redis://host:port/db, or
+    memory, which is lost when the process ends."""
     password: SecretStr | None = None
     """Password of Redis, kept out of store so that it is never printed."""
     password_file: str | None = None
     """File whose first line is that password; a relative path starts at the configuration file."""
     tables: _Patterns = ("*.*",)
-    """Captured tables to keep, as schema.table with * for any characters; all of them, because that is what most ask
-    for. An empty list keeps none, and only topics below."""
+    """Captured tables to keep, as schema.table with * for any characters; all of them by default, because most people
+    want that. An empty list keeps only the topics below."""
     exclude: _Patterns = ()
-    """Patterns taken out again."""
+    """Patterns for tables to leave out."""
     index: dict[_TableName, _Indexes] = Field(default_factory=dict)
-    """Indexes by schema.table: each a column, or a list of up to eight. None by default: each costs a write a row."""
+    """Indexes by schema.table: each is a column, or a list of up to eight. None by default, because each index costs a
+    write per row."""
     topics: dict[_TopicName, OtherTopic] = Field(default_factory=dict)
-    """Compacted topics of other programs to keep, by name, with what their keys and values are."""
+    """Compacted topics of other programs to keep, by name, with the form of their keys and values."""
 
     @_model_validator(mode="after")
     def _check(self, info: ValidationInfo) -> ViewConfig:
         password_file.settle(self, info, self.store if self.is_redis else "")
         if masking.dsn_secrets(self.store):
-            raise ValueError("the password does not belong into store; write it as password or password_file")
+            raise ValueError("store must not contain the password; give it as password or password_file")
         if self.password is not None and not self.is_redis:
-            raise ValueError("a password is given, but only Redis asks for one")
+            raise ValueError("a password is given, but only Redis needs one")
         if not self.is_redis and self.store != MEMORY:
             if "://" in self.store:
                 raise ValueError("store: write a folder, redis://host:port/db, or memory")

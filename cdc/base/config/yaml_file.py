@@ -1,4 +1,4 @@
-"""Reading a YAML file with the line of every key, so that an error can say where it is."""
+"""Reads a YAML file with the line of every key, so that an error can name its place."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from cdc.base.errors import ConfigError
 KeyPath: TypeAlias = tuple[str, ...]
 
 _NOT_READ: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What Python says of a date that no calendar has, or of a number without digits."""
+"""The exceptions that Python raises for a date that does not exist, or for a number without digits."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Knows where a value stands that has the form of a date or a number and is none: ``2026-02-30``."""
+    """Reports the line of a value that looks like a date or a number but is not one: ``2026-02-30``."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
             return super().construct_object(node, deep)
         except _NOT_READ:
-            # "from None": Python's text quotes the value, hence perhaps a password
+            # "from None": Python's text quotes the value, which may be a password
             raise yaml.constructor.ConstructorError(None, None, _NO_SUCH_VALUE, node.start_mark) from None
 
 
-_NO_SUCH_VALUE: Final = "this value has the form of a date or a number, and there is no such date or number"
+_NO_SUCH_VALUE: Final = "this value looks like a date or a number, but there is no such date or number"
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
-    """The file's content and, by key path, line numbers from 1.
+    """Returns the file's content, and the line number (from 1) of each key path.
 
     Raises:
-        ConfigError: no such file, not YAML, not a mapping, or a key given twice.
+        ConfigError: the file does not exist, is not YAML or not a mapping, or has a key twice.
     """
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise ConfigError(
-            f"{path}: cannot read it: there is no such file",
+            f"{path}: there is no such file",
             remedy=f"cdc init -c {shlex.quote(str(path))} writes one; or name another with -c PATH or CDC_CONFIG",
         ) from error
     except OSError as error:
@@ -58,17 +58,17 @@ def read(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
         content = {} if node is None else loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 0
-        # The mark's snippet would quote the line, which may hold a password.
+        # "from None": the mark's snippet quotes the line, which may contain a password.
         raise ConfigError(f"{path}, line {line}: not valid YAML: {error.problem}", remedy=_remedy(error)) from None
     except RecursionError:
         raise ConfigError(
-            f"{path}: not valid YAML: it is nested without end",
-            remedy="take the alias (*name) out that stands inside of what it names (&name)",
+            f"{path}: not valid YAML: it contains itself",
+            remedy="remove the alias (*name) that is inside the value it refers to (&name)",
         ) from None
     except yaml.YAMLError:
         raise ConfigError(
-            f"{path}: not valid YAML: it holds a character that YAML does not allow",
-            remedy="take out control characters; a value with such a one goes between double quotes, as \\x07",
+            f"{path}: not valid YAML: it contains a character that YAML does not allow",
+            remedy="remove control characters; to write one in a value, use double quotes and an escape such as \\x07",
         ) from None
     if not isinstance(content, dict):
         found = type(content).__name__
@@ -82,12 +82,12 @@ def read(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
 def _remedy(error: yaml.MarkedYAMLError) -> str:
     problem = str(error.problem)
     if "alias" in f"{error.context} {problem}":
-        return "put a pattern that begins with * into quotes: '*.orders'; in YAML a bare * names something said before"
+        return "put a pattern that begins with * in quotes: '*.orders'; in YAML, a bare * refers to an earlier value"
     if "'\\t'" in problem:
-        return "indent with spaces: YAML takes no tab there"
+        return "indent with spaces: YAML does not allow a tab there"
     if problem == _NO_SUCH_VALUE:
-        return "put it into quotes if it is text"
-    return "look at this line and the one before: close brackets and quotes; text with : # [ { ! goes into quotes"
+        return "put the value in quotes if it is text"
+    return "check this line and the one before: close brackets and quotes, and put text with : # [ { ! in quotes"
 
 
 def _lines(path: Path, node: yaml.Node | None, above: KeyPath) -> Iterator[tuple[KeyPath, int]]:

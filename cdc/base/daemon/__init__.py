@@ -1,1 +1,1 @@
-"""What every long-running process needs: signals and retries, threads that cannot end unnoticed, logs, HTTP."""
+"""The parts of a long-running process: signals and retries, threads that cannot end unnoticed, logs, HTTP."""

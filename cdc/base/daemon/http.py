@@ -1,6 +1,6 @@
-"""An HTTP server beside a daemon: ``/metrics`` for Prometheus, ``/live`` and ``/ready`` for whoever restarts it.
+"""A daemon's HTTP server: ``/metrics`` for Prometheus, ``/live`` and ``/ready`` for whatever restarts the process.
 
-More pages may be handed in: the dashboard's, which knows rooms that a daemon does not.
+The caller may add pages, such as the dashboard's: the dashboard knows rooms that a daemon must not import.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ log = structlog.get_logger("cdc.http")
 class HealthServer:
     """Serves from its own threads between ``start`` and ``close``, or inside ``with``.
 
+    ``/live`` answers 200 as long as the process can answer at all; ``/ready`` answers 200 or 503.
+
     Args:
         host: address to listen on.
-        port: 0 picks a free one; see ``port`` after ``start``.
-        registry: what ``/metrics`` shows.
-        ready: called for each ``/ready``, from a thread of the server: whether the work is being done, and facts
-            (JSON values) for the person who asks.
-        stop: set when the listening thread fails; ``close`` then raises why.
-        more: pages beside these.
-        elsewhere: how one chooses another address, for who cannot have this one.
-
-    ``/live`` answers 200 as long as the process can answer at all; ``/ready`` 200 or 503.
+        port: port to listen on; 0 picks a free one, which ``port`` returns after ``start``.
+        registry: the metrics that ``/metrics`` shows.
+        ready: called for each ``/ready``, from a thread of the server; returns whether the work is being done, and
+            facts (JSON values) for the person who asks.
+        stop: set when the listening thread fails; ``close`` then raises the failure.
+        more: further pages.
+        elsewhere: the remedy for an address that is in use: how to choose another.
     """
 
     def __init__(
@@ -71,11 +71,11 @@ class HealthServer:
 
     @property
     def port(self) -> int:
-        """The port in use; the one asked for before ``start``."""
+        """The port in use; before ``start``, the port that was asked for."""
         return int(self._server.server_address[1]) if self._server is not None else self._address[1]
 
     def start(self) -> None:
-        """Listen, and answer from now on.
+        """Start to listen and to answer.
 
         Raises:
             ConfigError: the address cannot be listened on.
@@ -83,7 +83,7 @@ class HealthServer:
         host, port = self._address
         try:
             self._server = _Server(self._address, self._registry, self._ready)
-        except (OSError, TypeError) as error:  # the latter of a host that no name can be
+        except (OSError, TypeError) as error:  # TypeError: the host cannot be a name
             raise ConfigError(
                 f"cannot listen on {host}:{port}: {getattr(error, 'strerror', None) or error}", remedy=self._elsewhere
             ) from error
@@ -94,10 +94,10 @@ class HealthServer:
         log.info("serving /metrics, /live and /ready", url=f"http://{_in_url(host)}:{self.port}")
 
     def close(self, error: BaseException | None = None) -> None:
-        """Stop listening; requests being answered are not waited for.
+        """Stop listening, without waiting for requests that are being answered.
 
         Args:
-            error: what ends the ``with`` block around it, which a failure of ours must not replace.
+            error: the exception that ends the ``with`` block; a failure here must not replace it.
         """
         server, worker = self._server, self._worker
         self._server = self._worker = None
@@ -118,6 +118,7 @@ class HealthServer:
 
 
 class _Server(ThreadingHTTPServer):
+    # A client that reads slowly must not hold up the end of the process
     daemon_threads = True
     block_on_close = False
 
@@ -129,9 +130,9 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - overrides
-        """A client that went away is no error of ours; anything else is. Standard error is for logs."""
+        """Log the error instead of printing it; that a client went away is normal, anything else is a bug in cdc."""
         tell = log.debug if isinstance(sys.exc_info()[1], OSError) else log.error
-        remedy = "report it with this traceback; all else goes on"
+        remedy = "report it with this traceback; everything else goes on"
         tell("request not answered", client=str(client_address[0]), exc_info=True, remedy=remedy)
 
 
@@ -163,7 +164,7 @@ class _Handler(BaseHTTPRequestHandler):
             log.warning(
                 "cannot tell whether ready",
                 exc_info=True,
-                remedy="report it with this traceback; until it is mended, /live and the log say whether "
+                remedy="report it with this traceback; until it is fixed, /live and the log show whether "
                 "the process works",
             )
             ready, facts = False, {"error": type(error).__name__}
@@ -182,7 +183,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(reply.body)
         else:
             with closing(reply.body):
-                self.close_connection = True  # its end is the end of the answer
+                self.close_connection = True  # without a length, the end of the connection ends the answer
                 self._begin(reply, [("Connection", "close")])
                 for piece in () if self.command == "HEAD" else reply.body:
                     self.wfile.write(piece)

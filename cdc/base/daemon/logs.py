@@ -1,6 +1,6 @@
-"""Logging: for people on a terminal, JSON lines otherwise; what any library logs takes the same way; no secret passes.
+"""Sets up logging: readable lines on a terminal, JSON lines otherwise, libraries' lines included, and no secrets.
 
-Logs go to standard error: standard output belongs to a command's result.
+Logs go to standard error; standard output is for a command's result.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _LIBRARY_LEVEL = logging.WARNING
 
 
 def configure(level: str = "info", secrets: Iterable[str] = (), *, stream: TextIO | None = None) -> None:
-    """Set up logging of this process; a second call replaces the first.
+    """Set up logging for this process; a second call replaces the first.
 
     Args:
         level: ``debug``, ``info``, ``warning`` or ``error``, for this project's loggers; libraries start at warning.
-        secrets: texts that are replaced by ``********`` wherever they appear, tracebacks included.
-        stream: standard error unless given.
+        secrets: texts to replace by ``********`` wherever they appear, in tracebacks as well.
+        stream: where to log; standard error by default.
     """
     out = sys.stderr if stream is None else stream
     terminal = out.isatty()
@@ -61,26 +61,26 @@ def configure(level: str = "info", secrets: Iterable[str] = (), *, stream: TextI
         ],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
-        # Loggers are made when modules are imported, before this runs.
+        # Modules make their loggers on import, before this runs, and must get this configuration.
         cache_logger_on_first_use=False,
     )
 
 
 def hide(secrets: Iterable[str]) -> None:
-    """From now on take these secrets, and no others, out of what ``hidden`` is given and of last tracebacks."""
+    """Set the secrets that ``hidden`` and ``guard_tracebacks`` replace; earlier ones no longer count."""
     global _hide
     _hide = _Hide(secrets)
 
 
 def hidden(text: str) -> str:
-    """The text without the secrets of this process's configuration."""
+    """Returns the text without the secrets that ``hide`` was given."""
     return _hide(None, "", text)
 
 
 def keep_broker_lines_to_the_log() -> None:
-    """What librdkafka says of brokers goes into a log or nowhere: a command that has no log ends with the reason.
+    """Keep librdkafka's lines about brokers off the screen of a command without a log: its error has the reason.
 
-    Python shows a warning on standard error when no handler takes it; this one takes it. A log gets it all the same.
+    Python prints a warning on standard error if no handler takes it; the handler here takes it. Logs still get it.
     """
     logger = logging.getLogger("cdc.kafka")
     if not logger.handlers:
@@ -88,7 +88,7 @@ def keep_broker_lines_to_the_log() -> None:
 
 
 def guard_tracebacks() -> None:
-    """Print the tracebacks of errors that nobody catches, ours to mend, without secrets. For the entry point."""
+    """Print tracebacks of uncaught errors, which are bugs in cdc, without secrets. The entry point calls it."""
 
     def tell(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
         sys.stderr.write(hidden("".join(traceback.format_exception(kind, error, trace))))
@@ -99,7 +99,7 @@ def guard_tracebacks() -> None:
 
 def _rendering(terminal: bool) -> list[structlog.typing.Processor]:
     if terminal:
-        # Not the default traceback style, which shows local variables.
+        # The default traceback style would show local variables, and with them secrets.
         return [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
     return [
         structlog.processors.EventRenamer("message"),
@@ -109,7 +109,7 @@ def _rendering(terminal: bool) -> list[structlog.typing.Processor]:
 
 
 class _Hide:
-    """The last processor: it sees the finished line, so that nothing can be added after it."""
+    """The last processor: it gets the finished line, so that nothing is added after secrets were replaced."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         forms: set[str] = set()

@@ -1,4 +1,4 @@
-"""Pages that a daemon shows beside its own: a request in plain values, and what is answered."""
+"""The interface of pages that a caller adds to a daemon's own: requests and replies as plain values."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from prometheus_client import CollectorRegistry
 
 
 class Request(NamedTuple):
-    """A GET or HEAD.
+    """A GET or HEAD request.
 
     Attributes:
         path: without the query, still percent-encoded.
-        query: what stands behind the question mark.
-        headers: names in lower case.
+        query: the part after the question mark.
+        headers: names in lower case, and values.
     """
 
     path: str
@@ -27,9 +27,9 @@ class Reply(NamedTuple):
     """An answer.
 
     Attributes:
-        status: of HTTP.
-        headers: all but the length.
-        body: the whole of it, or pieces that are sent as they come; the generator is closed when nobody reads on.
+        status: the HTTP status.
+        headers: all headers except the length.
+        body: the whole body, or a generator of pieces that are sent as they come; it is closed when the client leaves.
     """
 
     status: int
@@ -38,7 +38,7 @@ class Reply(NamedTuple):
 
 
 Pages: TypeAlias = Callable[[Request], Reply | None]
-"""Answers from any thread; None for what is no page of theirs."""
+"""Answers a request, called from any thread; returns None if it is not for one of these pages."""
 
 OpenPages: TypeAlias = Callable[[CollectorRegistry], AbstractContextManager[Pages]]
-"""Makes the pages of a daemon that counts in this registry; they answer while the ``with`` block lasts."""
+"""Makes the pages of a daemon whose metrics are in this registry; they answer while the ``with`` block lasts."""

@@ -1,4 +1,4 @@
-"""Error → try again, or stop; signals; exit codes. The one place that decides it, by the error's class alone."""
+"""Decides what follows an error, by its class alone: try again, or stop with an exit code. Also handles signals."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from cdc.base.daemon.worker import Worker
 from cdc.base.errors import CdcError
 
 LONGEST_STOP_S: Final = 70.0
-"""Between the first signal and the end. Longer than the bridge waits for its last Kafka commit, which is a minute; what
-is not done by then is done again at the next start, as after a kill."""
+"""The longest time from the first signal to the end of the process. The bridge waits up to a minute for its last Kafka
+commit, so it is longer. What is not done by then is repeated at the next start, as after a kill."""
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 5.0
 _TELL_EVERY_S: Final = 60.0
-"""An outage may take hours, and each attempt would say the same."""
+"""How often an outage is logged: it may last hours, and each attempt would log the same."""
 
 log = structlog.get_logger("cdc")
 
 
 def stop_on_signals() -> threading.Event:
-    """An event that SIGTERM and SIGINT set; a second signal ends the process at once, and so does a long wait.
+    """Returns an event that SIGTERM and SIGINT set. A second signal, or a stop that takes too long, ends the process.
 
-    Python runs handlers in the main thread, between two of its instructions: never, while that thread waits inside of a
-    client library for a server that hangs. So a thread of its own is told of signals.
+    Python runs signal handlers in the main thread, between two bytecodes. It never runs them while that thread waits
+    inside a client library for a server that hangs. So another thread receives the signals, through a pipe.
     """
     stop = threading.Event()
     told, tell = os.pipe()
     os.set_blocking(tell, False)
     for number in _STOPPING:
-        signal.signal(number, lambda _number, _frame: None)  # or the default would end the process
-    signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
+        signal.signal(number, lambda _number, _frame: None)  # replaces the default, which would end the process
+    signal.set_wakeup_fd(tell, warn_on_full_buffer=False)  # a full pipe holds enough signals to stop
     Worker(partial(_stop, stop, told), name="signals", on_failure=stop.set).start()
     return stop
 
@@ -52,16 +52,16 @@ def _stop(stop: threading.Event, told: int) -> None:
     if (second := _next_signal(told, LONGEST_STOP_S)) is None:
         waiting = sorted(each.name for each in threading.enumerate())
         log.error(
-            "not stopped in time, and ended as it is",
+            "not stopped in time: ending the process now",
             limit_s=LONGEST_STOP_S,
             threads=waiting,
-            remedy="start it again: it goes on where it was; a server that hangs held it up",
+            remedy="start it again: it goes on where it was; probably a server that hangs held it up",
         )
-    os._exit(128 + (second or number))
+    os._exit(128 + (second or number))  # not an exception: the main thread may hang in a client library
 
 
 def _next_signal(told: int, timeout_s: float | None) -> int | None:
-    """The next one that is to stop us; None when the time is over."""
+    """Returns the next signal that asks us to stop; None after the timeout."""
     until = None if timeout_s is None else time.monotonic() + timeout_s
     poll = select.poll()
     poll.register(told, select.POLLIN)
@@ -72,19 +72,19 @@ def _next_signal(told: int, timeout_s: float | None) -> int | None:
 
 
 def hangups() -> threading.Event:
-    """An event that SIGHUP sets."""
+    """Returns an event that SIGHUP sets."""
     event = threading.Event()
     signal.signal(signal.SIGHUP, lambda _number, _frame: event.set())
     return event
 
 
 class OutageLog:
-    """Tells of attempts that failed: the first, one a minute while it lasts, and that it is over.
+    """Logs failed attempts: the first one, one a minute while the outage lasts, and the end of the outage.
 
-    What has another cause is told at once: it wants another remedy.
+    A failure with another cause is logged at once, because it needs another remedy.
 
     Args:
-        clock: seconds, never going back.
+        clock: returns seconds that never go back.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -94,7 +94,7 @@ class OutageLog:
         self._attempts = 0
 
     def failed(self, error: CdcError, pause_s: float) -> None:
-        """An attempt ended with an error; the next one begins after a pause."""
+        """Report an attempt that ended with an error; the next one begins after ``pause_s``."""
         now, cause = self._clock(), (type(error), error.remedy)
         self._since = now if self._since is None else self._since
         self._attempts += 1
@@ -106,7 +106,7 @@ class OutageLog:
         log.warning("trying again", error=error.message, remedy=error.remedy, pause_s=round(pause_s, 1), **lasts)
 
     def works(self) -> None:
-        """An attempt does its work."""
+        """Report that an attempt works."""
         if self._since is not None:
             log.info("works again", after_s=round(self._clock() - self._since, 1), attempts=self._attempts)
         self._since, self._attempts = None, 0
@@ -116,15 +116,15 @@ class OutageLog:
 def supervise(
     session: Callable[[Callable[[], None]], None], stop: threading.Event, on_retry: Callable[[CdcError], None]
 ) -> None:
-    """Run ``session`` again and again while what ends it is the world's fault.
+    """Run ``session`` again and again, as long as it ends with retryable errors.
 
     Args:
-        session: one attempt, from connecting on; it calls its argument when it works, which resets the pause.
-        stop: ends the waiting, too.
-        on_retry: told before each pause.
+        session: one attempt, from connecting on; it calls its argument once it works, which resets the pause.
+        stop: ends the attempts, and a pause between two.
+        on_retry: called with the error before each pause.
 
     Raises:
-        CdcError: not retryable: the operator must act, or another process took over.
+        CdcError: an error that is not retryable: the operator must act, or another process took over.
     """
     pause_s = _FIRST_PAUSE_S
     outage = OutageLog()
@@ -143,7 +143,7 @@ def supervise(
             if stop.is_set():
                 return
             on_retry(error)
-            wait_s = pause_s * random.uniform(0.5, 1.0)  # two bridges that lost one broker do not come back in step
+            wait_s = pause_s * random.uniform(0.5, 1.0)  # so that two bridges that lost a broker do not retry in step
             outage.failed(error, wait_s)
             stop.wait(wait_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)

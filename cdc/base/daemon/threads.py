@@ -1,7 +1,7 @@
-"""A few threads that ask servers, for a process that does not wait for them when it ends.
+"""An executor for questions to servers; the process does not wait for its threads at the end.
 
-Python joins the threads of its own executors before a process may exit. A server that hangs would hold one of them, and
-so the process, for as long as it likes.
+Python joins the threads of its own executors before the process exits. A server that hangs would hold up such a thread,
+and with it the process, for ever.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 _Work: TypeAlias = SimpleQueue[Callable[[], None] | None]
-"""None ends a thread, which hands it on to the next."""
+"""The queue of tasks; None ends a thread, which puts it back for the next thread."""
 
 
 class Threads(Executor):
-    """Up to so many threads, each started when there is more to do than the others can take.
+    """An executor with up to ``count`` threads; each is started when the others are busy.
 
     Args:
-        count: how many.
-        name: of each.
+        count: the greatest number of threads.
+        name: the name of each thread.
     """
 
     def __init__(self, count: int, name: str) -> None:
@@ -38,12 +38,12 @@ class Threads(Executor):
         self._idle = threading.Semaphore(0)
         self._work: _Work = SimpleQueue()
         self._is_over = False
-        weakref.finalize(self, self._work.put, None)
+        weakref.finalize(self, self._work.put, None)  # an executor that nobody refers to any more ends its threads
 
     def submit(
         self, fn: Callable[Arguments, Result], /, *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Future[Result]:
-        """Have it done; its result, or what it raised, is in the future."""
+        """Run ``fn`` in a thread; the future gets its result, or the exception that it raised."""
         future: Future[Result] = Future()
         with self._guard:
             if self._is_over:
@@ -55,7 +55,7 @@ class Threads(Executor):
         return future
 
     def shutdown(self, *_: object, **__: object) -> None:
-        """End the threads as soon as they have nothing to do. Whoever wants results waits for the futures."""
+        """End the threads once the queue is empty; does not wait. Callers that want results wait for their futures."""
         with self._guard:
             self._is_over = True
             self._work.put(None)

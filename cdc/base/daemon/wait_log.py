@@ -1,4 +1,4 @@
-"""Says in the log for whom the process waits, once that takes long: the client libraries are silent for a minute."""
+"""Logs which server the process waits for once that takes long: client libraries say nothing for a minute."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ log = structlog.get_logger("cdc")
 
 
 class WaitLog:
-    """Logs each long wait while the ``with`` block lasts: when it is one, once a minute, and when it is over.
+    """Logs each long wait while the ``with`` block lasts: when it becomes long, once a minute, and when it ends.
 
     Args:
-        stop: set when the thread fails; leaving the ``with`` block then raises why.
-        waits: of the process.
+        stop: set when the thread fails; leaving the ``with`` block then raises the failure.
+        waits: the waits of the process.
     """
 
     def __init__(self, stop: threading.Event, waits: Waits = WAITS) -> None:
@@ -51,7 +51,8 @@ class WaitLog:
         long = self._waits.long()
         for wait, seconds in long:
             if wait.whom == "kafka":
-                BROKER_LOG.silent(f"waiting for {wait.what}, for {seconds:.0f} s now")  # one line with its clients'
+                # Through BROKER_LOG, so that this and the clients' own lines make only one line a minute
+                BROKER_LOG.silent(f"waiting for {wait.what}, for {seconds:.0f} s now")
             elif now - self._told.get(wait.what, -_AGAIN_S) >= _AGAIN_S:
                 self._told[wait.what] = now
                 log.warning("waiting", waits_for=wait.what, seconds=round(seconds), remedy=wait.remedy)

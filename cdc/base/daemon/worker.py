@@ -1,8 +1,8 @@
 """A thread that cannot end unnoticed: what it raises reaches the thread that owns it.
 
-A thread handles what the world causes (``CdcError``) by itself, or hands it on with its work. Anything else is a bug of
-ours, and Python would only print it: the process would go on without a part that everybody believes to be there. So no
-other module starts threads, but for executors, whose futures raise what the work raised.
+A thread handles a ``CdcError`` by itself, or passes it on with its work. Any other exception is a bug in cdc, and
+Python would only print it: the process would go on without a part that all others rely on. So no other module starts
+threads, except for executors, whose futures raise what the work raised.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ log = structlog.get_logger("cdc")
 
 
 class Worker:
-    """A thread, and what ended it.
+    """A thread, and the exception that ended it.
 
     Args:
-        work: what it does, from ``start`` on.
-        name: of the thread.
-        on_failure: called in the thread when ``work`` raised, for an owner who does not ask with ``check`` by himself;
-            the ``set`` of the event that stops the process, for instance.
-        daemon: whether the process may end before it.
+        work: runs in the thread.
+        name: the thread's name.
+        on_failure: called in the thread if ``work`` raises, for an owner that does not call ``check`` regularly; for
+            example the ``set`` of the event that stops the process.
+        daemon: whether the process may end before the thread.
     """
 
     def __init__(
@@ -41,36 +41,36 @@ class Worker:
         self._thread = threading.Thread(target=self._run, name=name, daemon=daemon)
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the thread."""
         self._thread.start()
 
     @property
     def is_alive(self) -> bool:
-        """Whether it works."""
+        """Whether the thread is running."""
         return self._thread.is_alive()
 
     def join(self, timeout_s: float | None = None) -> None:
-        """Wait until it ended; what ended it is for ``check``."""
+        """Wait until the thread has ended; ``check`` raises what ended it."""
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
 
     def ended_within(self, timeout_s: float) -> bool:
-        """Wait for its end for so long at most; whether it came."""
+        """Wait up to ``timeout_s`` for the thread to end; returns whether it has."""
         self.join(timeout_s)
         return not self.is_alive
 
     def check(self) -> None:
-        """Raise what ended it, once; nothing while it works, and when it came to its end."""
+        """Raise the exception that ended the thread, once. Raises nothing if the thread runs, or ended normally."""
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
 
     def end(self, error: BaseException | None, timeout_s: float | None = None) -> None:
-        """Join it at the end of a ``with`` block; an error that ends the block already is not replaced.
+        """Join the thread at the end of a ``with`` block, and raise its failure unless an error ends the block already.
 
         Args:
-            error: what ``__exit__`` was given.
-            timeout_s: to wait for it at most.
+            error: the error that ``__exit__`` was given.
+            timeout_s: how long to wait for the thread at most.
         """
         self.join(timeout_s)
         if error is None:
@@ -79,7 +79,7 @@ class Worker:
     def _run(self) -> None:
         try:
             self._work()
-        except BaseException as error:  # noqa: BLE001 - handed to the owner
+        except BaseException as error:  # noqa: BLE001 - passed to the owner, who raises it in ``check``
             self._failure = error
             log.debug("a thread ended with an error", thread=self.name, error=repr(error))
             self._on_failure()

@@ -1,1 +1,1 @@
-"""What services over HTTP share: who may ask, and what is answered to those who may not."""
+"""The parts that HTTP services share: who may ask, and the answers to those who may not."""

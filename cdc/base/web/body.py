@@ -1,4 +1,4 @@
-"""The body of a request, read as far as it may go."""
+"""Reads the body of a request, up to a limit."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any, Final
 from cdc.base.web.problem import Problem
 
 MAX_BODY: Final = 1024 * 1024
-"""A thousand keys of a kilobyte."""
+"""The largest body, in bytes: a thousand keys of a kilobyte."""
 
 _CLOSE: Final = [(b"connection", b"close")]
-"""The rest of such a body is not read; the connection is of no more use."""
+"""Sent with the refusal of a body: the rest of it is not read, so the connection cannot be used again."""
 
 
 async def read_body(scope: Mapping[str, Any], receive: Any, limit: int) -> bytes:
-    """All of it.
+    """Read the whole body.
 
     Raises:
-        Problem: ``body-too-large``; nothing more than the limit is kept in memory.
+        Problem: ``body-too-large``; no more than the limit is kept in memory.
     """
     said = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
     if len(said) > 18 or int(said) > limit:
@@ -38,4 +38,4 @@ async def read_body(scope: Mapping[str, Any], receive: Any, limit: int) -> bytes
 
 
 def _too_large(limit: int) -> Problem:
-    return Problem("body-too-large", f"A body may have {limit} bytes. Send the keys in several batches.", _CLOSE)
+    return Problem("body-too-large", f"A body may have up to {limit} bytes. Send the keys in several batches.", _CLOSE)

@@ -1,4 +1,4 @@
-"""The certificate of a service, which is renewed while it runs."""
+"""The certificate of a service; it may be renewed while the service runs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ log = structlog.get_logger("cdc.web")
 
 
 class Certificate:
-    """Two files. Connections that are open keep the certificate that they began with.
+    """A certificate and its key in two files. Open connections keep the certificate that they began with.
 
     Args:
         cert: PEM file of the certificate and its chain.
-        key: PEM file of its key.
+        key: PEM file of the certificate's key.
     """
 
     def __init__(self, cert: str, key: str) -> None:
@@ -29,21 +29,21 @@ class Certificate:
         self._seen = self._stamps()
 
     def check(self) -> None:
-        """Whether a server can use them.
+        """Check that a server can use the files.
 
         Raises:
-            ConfigError: names the files.
+            ConfigError: it cannot; names the files.
         """
         try:
             ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(self._cert, self._key)
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(
-                f"serve.tls_cert {self._cert} and serve.tls_key {self._key} cannot be used: {error}",
-                remedy="both are PEM files, and the key is the certificate's",
+                f"cannot use serve.tls_cert {self._cert} and serve.tls_key {self._key}: {error}",
+                remedy="give two PEM files: the certificate with its chain, and the key of that certificate",
             ) from error
 
     def refresh(self, context: ssl.SSLContext) -> None:
-        """Give a server the files again if they changed. Files that are wrong, or not both new yet, change nothing."""
+        """Load the files into a server's context again if they changed; if they are wrong, the old ones stay in use."""
         if (stamps := self._stamps()) == self._seen:
             return
         self._seen = stamps
@@ -52,9 +52,9 @@ class Certificate:
             context.load_cert_chain(self._cert, self._key)
         except (ConfigError, OSError) as error:
             log.error(
-                "the certificate stays as it was",
+                "cannot load the new certificate, so the service keeps the old one",
                 error=str(error),
-                remedy="correct the files: they are looked at again by themselves",
+                remedy="correct the files: the service notices by itself when they change",
             )
         else:
             log.info("read the certificate again", file=self._cert)

@@ -1,7 +1,7 @@
-"""By which names a service without tokens may be asked. Pure.
+"""Checks the host name by which a client addresses a service without tokens. Pure.
 
-A page on the web can let its own name lead to 127.0.0.1 (DNS rebinding). The browser then takes this service for a part
-of the page, and gives the page every answer. What it cannot hide is the name, which stands in the header Host.
+A web page can make its own name resolve to 127.0.0.1 (DNS rebinding). The browser then treats this service as a part of
+that page, and lets the page read every answer. But the page cannot hide its name, which is in the header Host.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from cdc.base.web.problem import Headers, Problem
 _HOST: Final = re.compile(r"(\[[^\]]*\]|[^:]*)(:[0-9]*)?")
 _LOCAL: Final = "localhost"
 _REMEMBERED: Final = 256
-"""Names that were ours, as they were written: a client writes the same one in each request."""
+"""How many accepted names are remembered as they were written, because a client sends the same one in each request."""
 _LONGEST: Final = 260
-"""Bytes of a name that is remembered: DNS has none that is longer, and a port is behind it."""
+"""The most bytes of a name that is remembered: a DNS name has at most 255, and a port follows it."""
 
 
 class Hosts:
-    """The names of a service.
+    """The host names of a service.
 
     Args:
-        listening: the host that it listens on; where that is every address (0.0.0.0, ::), any address is its name.
+        listening: the host that it listens on. If that is every address (0.0.0.0, ::), any address is its name.
     """
 
     def __init__(self, listening: str) -> None:
@@ -34,7 +34,7 @@ class Hosts:
         self._ours: Final[set[bytes]] = set()
 
     def check(self, headers: Headers) -> None:
-        """Refuse a request for another name. One without a name comes from no browser.
+        """Refuse a request for another name. A request without a name is allowed: it cannot come from a browser.
 
         Raises:
             Problem: ``foreign-host``.

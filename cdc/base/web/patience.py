@@ -1,4 +1,4 @@
-"""How long a connection may keep us waiting: one timer each, which is looked at when it ends and not set anew."""
+"""Limits how long a connection may keep us waiting, with one timer each, which is not reset with every request."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 
 class Patience:
-    """Waits for one thing at a time. To wait and to rest cost nothing: a request does both several times.
+    """A deadline for one thing at a time. ``wait`` and ``rest`` are cheap, because a request calls them several times.
 
     Args:
-        loop: tells the time.
+        loop: the event loop.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -20,17 +20,17 @@ class Patience:
         self._then: Callable[[], object] | None = None
 
     def wait(self, seconds: float, then: Callable[[], object]) -> None:
-        """Call this when the time is up, and nothing that was said before."""
+        """Call ``then`` after ``seconds``; this replaces an earlier deadline."""
         self._ends_at, self._then = self._loop.time() + seconds, then
         if self._timer is None:
             self._timer = self._loop.call_later(seconds, self._look)
 
     def rest(self) -> None:
-        """Wait for nothing."""
+        """Cancel the deadline; the timer goes on, and does nothing when it ends."""
         self._then = None
 
     def end(self) -> None:
-        """Never wait again."""
+        """Cancel deadline and timer for good."""
         self._then = None
         if self._timer is not None:
             self._timer.cancel()

@@ -1,4 +1,4 @@
-"""What is answered instead of rows: a status, a sentence and what to do, as ``application/problem+json``. Pure.
+"""Answers without rows: a status, a sentence and what to do, as ``application/problem+json``. Pure.
 
 https://www.rfc-editor.org/rfc/rfc9457
 """
@@ -66,13 +66,13 @@ KINDS: Final[Mapping[Kind, tuple[int, str]]] = {
     "store-away": (503, "The store does not answer"),
     "too-slow": (504, "The answer took too long"),
 }
-"""Status and title of each kind. docs/views.md says what to do about it."""
+"""Status and title of each kind. docs/views.md says what to do about each."""
 
 PROBLEM_JSON: Final = b"application/problem+json"
 
 
 def sentences(*parts: str) -> str:
-    """Messages and remedies of errors, which begin small and have no full stop, as sentences."""
+    """Joins messages and remedies, which begin in lower case and have no full stop, to sentences."""
     return " ".join(f"{part[0].upper()}{part[1:].rstrip('.')}." for part in parts if part)
 
 
@@ -82,8 +82,8 @@ class Problem(Exception):
     Args:
         kind: ``type`` in the answer; programs decide by it.
         detail: names the object and says what to do, in sentences.
-        headers: beside the content's.
-        more: members of the answer beside the standard ones; JSON values.
+        headers: further headers, in addition to those about the content.
+        more: further members of the answer, in addition to the standard ones; JSON values.
     """
 
     def __init__(self, kind: Kind, detail: str, headers: Sequence[Header] = (), **more: object) -> None:
@@ -95,12 +95,12 @@ class Problem(Exception):
         self.more: Final = more
 
     def body(self) -> bytes:
-        """The answer's JSON."""
+        """Returns the answer's JSON."""
         said = {"type": self.kind, "title": self.title, "status": self.status, "detail": self.detail, **self.more}
         return orjson.dumps(said) + b"\n"
 
     def all_headers(self, length: int) -> Headers:
-        """With the content's."""
+        """Returns all headers, with those about the content of this length."""
         return [
             (b"content-type", PROBLEM_JSON),
             (b"content-length", b"%d" % length),

@@ -1,4 +1,4 @@
-"""Who may read what: bearer tokens from a file, each with its tables.
+"""Reads the file of bearer tokens, and decides which tables the holder of a token may read.
 
 ::
 
@@ -14,7 +14,7 @@
       watches: 10
 
 Tokens are long random texts, not passwords that people choose, so one round of SHA-256 is enough. The file is read
-again when it changes: a token that is taken out of it is refused within seconds.
+again when it changes: a token that is removed from it is refused within seconds.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class Access:
     """What one caller may read.
 
     Args:
-        name: of the token; empty where none is needed.
+        name: the token's name; empty if no token is needed.
         tables: patterns of tables, with ``*`` for any characters.
-        metrics: whether ``/metrics``, too.
-        watches: that one process keeps open for it at once; None for as many as for everybody.
+        metrics: whether the caller may read ``/metrics`` as well.
+        watches: how many watches one process keeps open for the caller at once; None for the general limit.
     """
 
     def __init__(self, name: str, tables: Sequence[str], *, metrics: bool, watches: int | None = None) -> None:
@@ -66,11 +66,11 @@ class Access:
         self._is_named = re.compile(pattern).fullmatch if tables else lambda _: None
 
     def may_read(self, table: str) -> bool:
-        """Whether this table is one of them."""
+        """Whether the caller may read this table."""
         return self._all or self._is_named(table) is not None
 
     def check(self, table: str) -> None:
-        """Refuse what may not be read. Whether there is such a table is not for the caller to know.
+        """Refuse a table that the caller may not read, without telling whether it exists.
 
         Raises:
             Problem: ``not-allowed``.
@@ -87,7 +87,7 @@ EVERYTHING: Final = Access("", ("*",), metrics=True)
 
 def _sendable(token: SecretStr) -> SecretStr:
     if not re.fullmatch(r"[!-~]+", token.get_secret_value()):
-        raise ValueError("a token has letters, digits and marks of ASCII only, and no blank or line end")
+        raise ValueError("a token may contain only ASCII letters, digits and punctuation, and no blank or line end")
     return token
 
 
@@ -116,14 +116,14 @@ _FILE: Final = TypeAdapter(dict[str, _Entry])
 
 
 class Tokens:
-    """The tokens of a file, or nobody's.
+    """The tokens of a file, or, without a file, access for everybody.
 
     Args:
         path: the file; None lets everybody read everything.
-        option: which names it, for messages.
+        option: the option that names the file, for messages.
 
     Raises:
-        ConfigError: the file cannot be read, or says what it should not.
+        ConfigError: the file cannot be read, or its content is wrong.
     """
 
     def __init__(self, path: Path | None, option: str = "serve.tokens_file") -> None:
@@ -134,23 +134,23 @@ class Tokens:
 
     @property
     def needed(self) -> bool:
-        """Whether callers need one."""
+        """Whether callers need a token."""
         return self._path is not None
 
     def refresh(self) -> None:
-        """Read the file again if it changed. A file that is wrong changes nothing: what it said before goes on."""
+        """Read the file again if it changed. If it is wrong, the tokens stay as they were."""
         if self._path is None or (stamp := _stamp(self._path)) == self._seen:
             return
         self._seen = stamp
         try:
             self._by_digest = read_tokens(self._path, self._option)
         except ConfigError as error:
-            log.error("the tokens stay as they were", error=error.message, remedy=error.remedy)
+            log.error("cannot read the new tokens; the old ones stay valid", error=error.message, remedy=error.remedy)
         else:
             log.info("read the tokens again", tokens=len(self._by_digest))
 
     def access(self, headers: Headers) -> Access:
-        """Of the caller with these headers.
+        """Returns the access of the caller with these headers.
 
         Raises:
             Problem: ``no-token``.
@@ -163,7 +163,7 @@ class Tokens:
             raise Problem("no-token", "Send the header Authorization: Bearer TOKEN.", _CHALLENGE)
         digest = hashlib.sha256(token.strip()).digest()
         found: Access | None = None
-        for known, access in self._by_digest.items():  # all of them, so that the time tells nothing
+        for known, access in self._by_digest.items():  # no early exit, so that the time reveals nothing
             if hmac.compare_digest(known, digest):
                 found = access
         if found is None:
@@ -172,10 +172,10 @@ class Tokens:
 
 
 def read_tokens(path: Path, option: str) -> Mapping[bytes, Access]:
-    """By digest of the token.
+    """Returns the access for each token, by the token's digest.
 
     Raises:
-        ConfigError: names the file and the entry; never shows a token.
+        ConfigError: the file is wrong; names the file and the entry, and never shows a token.
     """
     try:
         content, _ = yaml_file.read(path)
@@ -183,7 +183,8 @@ def read_tokens(path: Path, option: str) -> Mapping[bytes, Access]:
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
         raise ConfigError(
-            f"{path}: {wrong}", remedy="each token has a name, and below it token or sha256, tables, and maybe metrics"
+            f"{path}: {wrong}",
+            remedy="write a name for each token, and below it token or sha256, tables, and maybe metrics",
         ) from None
     except ConfigError as error:
         is_there = not isinstance(error.__cause__, OSError)
@@ -191,7 +192,7 @@ def read_tokens(path: Path, option: str) -> Mapping[bytes, Access]:
         raise ConfigError(f"{option}: {error.message}", remedy=remedy) from None
     if not entries:
         raise ConfigError(
-            f"{option}: {path} has no token, so nobody could ask anything",
+            f"{option}: {path} has no token, so nobody could read anything",
             remedy="write a name, and below it token or sha256, tables, and maybe metrics",
         )
     found: dict[bytes, Access] = {}
@@ -199,7 +200,7 @@ def read_tokens(path: Path, option: str) -> Mapping[bytes, Access]:
         if (other := found.get(entry.digest())) is not None:
             raise ConfigError(
                 f"{path}: {other.name} and {name} are the same token",
-                remedy="give each of them a token of its own, or one of them all the tables",
+                remedy="give each entry a token of its own, or put all tables into one entry",
             )
         found[entry.digest()] = Access(name, entry.tables, metrics=entry.metrics, watches=entry.watches)
     return found

@@ -1,1 +1,1 @@
-"""What people ask of a running bridge, through the progress topic: backfills and repairs, followed to their end."""
+"""Lets people ask a running bridge, through the progress topic, for backfills and repairs, and follows these."""

@@ -1,4 +1,4 @@
-"""What a person may ask: tables that are captured, conditions that the server understands, backfills that there are."""
+"""Checks what a person asks for: captured tables, conditions that the server understands, backfills that exist."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ _CHANGES: Final[Mapping[BackfillCommand, tuple[str, ...]]] = {
     "resume": ("paused",),
     "cancel": ("waiting", "running", "paused"),
 }
-"""Commands, and the states of backfills that they change."""
+"""The commands, and the states in which a backfill is changed by each."""
 
 
 def new_start(tables: Sequence[str], options: BackfillOptions) -> BackfillRequest:
-    """To publish tables again, with an id of its own."""
+    """Returns a request to publish tables again, with an id of its own."""
     where, rate, sweep = options.where, options.rate, options.sweep
     return BackfillRequest(uuid.uuid4().hex, "start", tuple(tables), where=where, rate=rate, sweep=sweep)
 
 
 def new_change(command: BackfillCommand, tables: Sequence[str]) -> BackfillRequest:
-    """To pause, resume or cancel what is under way, with an id of its own."""
+    """Returns a request to pause, resume or cancel what is under way, with an id of its own."""
     return BackfillRequest(uuid.uuid4().hex, command, tuple(tables))
 
 
 def tables_to_backfill(config: Config, wanted: Sequence[str], where: str | None) -> tuple[str, ...]:
-    """The tables that are asked for, all that are captured when none is named.
+    """Returns the tables that are asked for; all that are captured when none is named.
 
     Raises:
-        ConfigError: one is not captured, with the reason or what is; or the server does not understand ``where``.
+        ConfigError: a table is not captured, or the server does not understand ``where``. Says why, or what is.
         SourceRefused: no table is captured.
-        SourceLocked: somebody holds a lock on a table with a condition, so that nobody can look at its columns.
+        SourceLocked: somebody holds a lock on a table with a condition, so its columns cannot be looked at.
     """
     source = config.source
     with connect(source.connection(), application_name="cdc backfill", lock_timeout_s=LOOK_S) as conn:
@@ -82,7 +82,7 @@ def tables_to_backfill(config: Config, wanted: Sequence[str], where: str | None)
 
 
 def known_backfills(config: Config) -> Published:
-    """What the progress topic holds; errors as for ``read_published``."""
+    """Returns what the progress topic holds; raises what ``read_published`` raises."""
     admin = BrokerAdmin(config.kafka.client_options())
     return read_published(admin, progress_topic(config.name), stream_key(config.source.slot))
 
@@ -90,10 +90,10 @@ def known_backfills(config: Config) -> Published:
 def backfills_to_change(
     known: Published, command: BackfillCommand, wanted: Sequence[str]
 ) -> dict[str, BackfillProgress]:
-    """Those that ``command`` changes: all of them when none is named.
+    """Returns the backfills that ``command`` changes: all of them when no table is named.
 
     Raises:
-        ConfigError: there is none, or not of a table that is named.
+        ConfigError: there is none, or a table that is named has none.
     """
     states = _CHANGES[command]
     found = {table: each.progress for table, each in known.backfills.items() if each.progress.state in states}
@@ -109,13 +109,13 @@ def backfills_to_change(
 
 
 def open_backfills(known: Published, tables: Sequence[str]) -> dict[str, BackfillProgress]:
-    """Those of these tables that are not over."""
+    """Returns those backfills of these tables that are not over."""
     found = {table: known.backfills[table].progress for table in tables if table in known.backfills}
     return {table: each for table, each in found.items() if each.is_open}
 
 
 def refuse_to_begin_anew(open_now: Mapping[str, BackfillProgress]) -> ConfigError:
-    """A new request would throw away what these have done."""
+    """Returns the error for a new request that would throw away what these backfills have done."""
     names = ", ".join(f"{table} ({each.state}, {share(each):.0%} done)" for table, each in open_now.items())
     return ConfigError(
         f"under way already: {names}",
@@ -124,15 +124,15 @@ def refuse_to_begin_anew(open_now: Mapping[str, BackfillProgress]) -> ConfigErro
 
 
 def make_bookkeeping_topics(config: Config) -> None:
-    """The progress topic, in which a request is written, before any bridge was there to make it."""
+    """Make the progress topic, which a request is written into, in case no bridge ever ran to make it."""
     TopicAdmin(BrokerAdmin(config.kafka.client_options())).create_missing(topic_specifications(config, ()))
 
 
 def ask(config: Config, request: BackfillRequest) -> dict[Partition, int]:
-    """Write the request into the progress topic; where that ended before.
+    """Write the request into the progress topic. Returns where the topic ended before.
 
     Raises:
-        TopicRefused: there is no progress topic, or we may not write to it.
+        TopicRefused: there is no progress topic, or the client may not write to it.
         TopicUnavailable: no broker answers.
     """
     options, topic = config.kafka.client_options(), progress_topic(config.name)
@@ -144,15 +144,15 @@ def ask(config: Config, request: BackfillRequest) -> dict[Partition, int]:
 def wait_for_change(
     config: Config, request: BackfillRequest, starts: Mapping[Partition, int]
 ) -> list[BackfillProgress]:
-    """The backfills once a bridge has done what the request says.
+    """Wait until a bridge has done what the request says. Returns the backfills as they are then.
 
     Args:
         config: the whole configuration.
-        request: not a start.
-        starts: of the progress topic, where it ended before the request was written.
+        request: a request other than a start.
+        starts: where the progress topic ended before the request was written.
 
     Raises:
-        SourceUnavailable: no bridge takes it; one that starts later will.
+        SourceUnavailable: no bridge has taken the request; one that starts later will.
     """
     changed: dict[str, BackfillProgress] = {}
     deadline = time.monotonic() + _CHANGE_S

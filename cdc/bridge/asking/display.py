@@ -1,4 +1,4 @@
-"""Backfills for people: a table for a terminal, plain lines for everything else."""
+"""Shows backfills to people: as a table on a terminal, as plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from cdc.contract.record import BackfillProgress, BackfillRequest
 
 _COLOURS: Final = {"done": "green", "failed": "bold red", "cancelled": "red", "paused": "yellow", "waiting": "yellow"}
 _MAX_ROWS: Final = 20
-"""Tables shown one by one while they are followed; what is under way comes first."""
+"""The most tables that are shown one by one while they are followed. Those under way come first."""
 _BAR_WIDTH: Final = 24
 
 
 def as_live(following: Following) -> Group:
-    """What is under way, table by table, and the sum of it."""
+    """Returns what is under way, table by table, and the total."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("Table", no_wrap=True)
-    table.add_column(max_width=_BAR_WIDTH)  # alone gives way where there is little room
+    table.add_column(max_width=_BAR_WIDTH)  # the only column that shrinks in a narrow terminal
     for title in ("Rows", "Rows/s", "Left"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("State")
@@ -44,7 +44,7 @@ def as_live(following: Following) -> Group:
 
 
 def total_line(following: Following) -> str:
-    """All tables in one line."""
+    """Returns all tables in one line."""
     if not following.is_taken:
         return "waiting for a bridge to take the request"
     known = list(following.progress.values())
@@ -62,7 +62,7 @@ def total_line(following: Following) -> str:
 
 
 def ending_line(progress: BackfillProgress) -> str:
-    """How a table's backfill ended, or where it stands."""
+    """Returns how a table's backfill ended, or how far it is."""
     swept = f", {progress.swept:,} keys deleted that the table does not have" if progress.sweep else ""
     took = _duration((progress.updated_at - progress.started_at) / 1e6)
     end = f"{progress.table}: {progress.state}, {progress.rows:,} rows published{swept} in {took}"
@@ -70,7 +70,7 @@ def ending_line(progress: BackfillProgress) -> str:
 
 
 def as_table(known: Iterable[BackfillProgress], asked: Iterable[BackfillRequest]) -> Table:
-    """Every backfill there is, for ``--list``."""
+    """Returns a table of every backfill there is, for ``--list``."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for title in ("Table", "State", "Done", "Rows", "Rows/s", "Left", "Why", "What"):
         table.add_column(title, justify="right" if title in ("Done", "Rows", "Rows/s", "Left") else "left")
@@ -89,7 +89,7 @@ def as_table(known: Iterable[BackfillProgress], asked: Iterable[BackfillRequest]
 
 
 def as_lines(known: Iterable[BackfillProgress], asked: Iterable[BackfillRequest]) -> list[str]:
-    """The same, a line for each."""
+    """Returns what ``as_table`` shows, as a line for each backfill."""
     lines = []
     for each in known:
         rate = average_rate(each)

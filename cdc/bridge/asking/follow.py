@@ -28,11 +28,12 @@ _LINE_INTERVAL_S: Final = 1.0
 _LOOK_INTERVAL_S: Final = 1.0
 
 UNTAKEN_S: Final = 3.0
-"""For so long nobody reads from the slot, and nobody takes the request: then no bridge runs. One that does polls
-twice a second."""
+"""If nobody reads from the slot or takes the request for this long, no bridge is running. A running one polls twice a
+second."""
 
 UNSEEN_S: Final = 15.0
-"""A bridge writes of every table of a request as soon as it took it, or leaves it out."""
+"""How long to wait for the first record of each table. A bridge writes it when it takes the request, unless it leaves
+the table out."""
 
 
 def follow(
@@ -42,18 +43,18 @@ def follow(
     bridge: OwnBridge,
     show: Callable[[Following], None],
 ) -> None:
-    """Read on until everything is over.
+    """Follow the progress topic until everything is over.
 
     Args:
         config: the whole configuration.
-        following: what is waited for.
-        starts: of the progress topic: where it ended before the request was written.
-        bridge: started when no other bridge takes the request.
+        following: the backfills that are waited for.
+        starts: where the progress topic ended before the request was written.
+        bridge: a bridge to start when no other one takes the request.
         show: called a few times a second.
 
     Raises:
         TopicRefused: the bridge that took the request does not know all of its tables.
-        CdcError: what ended our own bridge, or keeps us from reading.
+        CdcError: our own bridge ended with it, or it keeps us from reading.
     """
     idle = Idle(config)
     taken_at: float | None = None
@@ -76,12 +77,12 @@ def follow(
 def _unknown(following: Following) -> TopicRefused:
     return TopicRefused(
         f"the bridge took the request, but not for {', '.join(following.unseen)}",
-        remedy="it runs with another configuration: restart it, or send it SIGHUP",
+        remedy="the bridge runs with another configuration: restart it, or send it SIGHUP",
     )
 
 
 class Idle:
-    """For how long nobody has been reading from the slot."""
+    """Measures how long nobody has been reading from the slot."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -90,7 +91,7 @@ class Idle:
         self._due = 0.0
 
     def for_s(self) -> float:
-        """Seconds, 0 while a bridge is there; asks the server once a second."""
+        """Returns the seconds, 0 while a bridge is there. Asks the server once a second."""
         now = time.monotonic()
         if now >= self._due:
             self._due = now + _LOOK_INTERVAL_S
@@ -109,11 +110,11 @@ class Idle:
 
 @contextmanager
 def display(console: Console, say: Callable[[str], None] | None = None) -> Iterator[Callable[[Following], None]]:
-    """How far it is: live on a terminal, elsewhere a line a second at most, and one for each table that ends.
+    """Show how far backfills are: live on a terminal; elsewhere at most a line a second, and one per table that ends.
 
     Args:
         console: where to show it.
-        say: how lines are written there, if not as they are.
+        say: writes a line there; by default, lines are printed as they are.
     """
     if not console.is_terminal:
         yield _Lines(say or partial(console.print, soft_wrap=True, markup=False))

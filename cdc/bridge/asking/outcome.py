@@ -1,4 +1,4 @@
-"""What became of a request, by the records of the progress topic: what is under way, how fast, and how it ends."""
+"""Tells from the records of the progress topic what became of a request: what is under way, how fast, how it ended."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from cdc.contract.ports import StoredRecord
 from cdc.contract.record import BackfillProgress
 
 _WINDOW_S: Final = 10.0
-"""Rows a second are told over so long: shorter jumps with each chunk, longer is slow to tell a change."""
+"""The span over which rows per second are measured. Over less, the rate jumps with each chunk; over more, it is slow to
+follow a change."""
 
 
 class Following:
-    """Backfills that somebody waits for.
+    """Follows backfills that somebody waits for.
 
     Args:
-        request: that we wrote; None to follow what is under way already.
-        requests: by table, the request whose backfill is meant; None for the first that is seen.
+        request: the id of a request that we wrote; None to follow what is under way already.
+        requests: for each table, the request whose backfill is meant; None for the first one that is seen.
     """
 
     def __init__(self, request: str | None, requests: Mapping[str, str | None]) -> None:
@@ -29,28 +30,28 @@ class Following:
         self._marks: dict[str, deque[tuple[int, int]]] = {table: deque() for table in requests}
         self.progress: dict[str, BackfillProgress] = {}
         self.replaced: set[str] = set()
-        """Tables for which another request took the place of ours."""
+        """Tables whose backfill was replaced by another request's."""
         self.is_taken = request is None
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """All that are followed, in the order in which they were asked for."""
+        """All tables that are followed, in the order in which they were asked for."""
         return tuple(self._requests)
 
     @property
     def unseen(self) -> tuple[str, ...]:
-        """Tables of which the bridge has written nothing yet."""
+        """Tables that the bridge has not written about yet."""
         return tuple(each for each in self._requests if each not in self.progress and each not in self.replaced)
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more is to come."""
+        """Whether nothing more will come."""
         return not self.unseen and all(
             table in self.replaced or not self.progress[table].is_open for table in self._requests
         )
 
     def saw(self, records: Iterable[StoredRecord]) -> None:
-        """Records of the progress topic, in order."""
+        """Take records of the progress topic, in order."""
         for record in records:
             if self._request is not None and record.key == request_key(self._request):
                 self.is_taken = self.is_taken or record.value is None
@@ -58,14 +59,14 @@ class Following:
                 self.take(parse_backfill(record.value))
 
     def take(self, progress: BackfillProgress) -> None:
-        """A backfill's newest record."""
+        """Take a backfill's newest record."""
         table = progress.table
         if table not in self._requests or table in self.replaced:
             return
         if self._requests[table] is None:
             self._requests[table] = progress.request
         if progress.request != self._requests[table]:
-            # One that is older than our request may still be written until ours is taken
+            # An older backfill may still be recorded until our request is taken
             if table in self.progress:
                 self.replaced.add(table)
             return
@@ -77,7 +78,7 @@ class Following:
             marks.popleft()
 
     def rate(self, table: str) -> float | None:
-        """Rows a second at the moment; None before there is anything to measure, and when nothing is under way."""
+        """Returns the present rows per second; None if nothing is under way, or there is nothing to measure yet."""
         marks, progress = self._marks[table], self.progress.get(table)
         if progress is None or progress.state != "running" or len(marks) < 2:
             return None
@@ -86,19 +87,19 @@ class Following:
 
     @property
     def total_rate(self) -> float:
-        """Rows a second of all tables together."""
+        """The rows per second of all tables together."""
         return sum(self.rate(table) or 0.0 for table in self._requests)
 
     @property
     def seconds_left(self) -> float | None:
-        """For all that is not paused, at the rate of now; None when nobody can tell."""
+        """The seconds left for all that is not paused, at the present rate; None when nobody can tell."""
         rate = self.total_rate
         left = sum(remaining_rows(each) for each in self.progress.values() if each.state != "paused")
         return left / rate if rate and not self.unseen else None
 
     @property
     def share(self) -> float:
-        """Which part of all rows is read, from 0 to 1."""
+        """The share of all rows that is read, from 0 to 1."""
         known = self.progress.values()
         weights = sum(max(each.estimated_rows, 1) for each in known)
         done = sum(max(each.estimated_rows, 1) * share(each) for each in known)

@@ -1,4 +1,4 @@
-"""A bridge in this process, for as long as a command needs one: when no other runs."""
+"""Runs a bridge in this process for as long as a command needs one, if no other bridge is running."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from cdc.bridge.run import run_bridge
 
 
 class OwnBridge:
-    """Runs the bridge on a thread, from ``start`` to the end of the ``with`` block, and serves no HTTP.
+    """Runs the bridge in a thread, from ``start`` to the end of the ``with`` block, without serving HTTP.
 
     Args:
         config: the whole configuration.
-        parallel: connections that read tables, instead of the configuration's.
+        parallel: how many connections read tables; None for what the configuration says.
     """
 
     def __init__(self, config: Config, parallel: int | None) -> None:
@@ -31,15 +31,15 @@ class OwnBridge:
         return self._is_started
 
     def start(self) -> None:
-        """Begin; what the bridge says goes to the log."""
+        """Start the bridge, which reports to the log."""
         self._is_started = True
         self._worker.start()
 
     def check(self) -> None:
-        """Raise what ended the bridge, if something did.
+        """Raise the error that ended the bridge, if it has ended.
 
         Raises:
-            CdcError: the operator must act, or another bridge took over.
+            CdcError: an operator has to act, or another bridge took over.
         """
         self._worker.check()
 

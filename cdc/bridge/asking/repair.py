@@ -1,6 +1,6 @@
 """Has the bridge publish single keys of a table again: the row as it is now, or a tombstone.
 
-The running bridge is asked through the progress topic, in parts; with none running, one is run here until it is done.
+The running bridge is asked through the progress topic, in parts. If none is running, one runs here until it is done.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cdc.kafka.replay.bounded import topic_ends
 from cdc.kafka.replay.reader import TopicReader
 
 MAX_KEYS: Final = 100_000
-"""More than that is a table to backfill: reading it whole takes less of the source than so many look-ups."""
+"""The most keys that a repair takes. For more, a backfill costs the source less than so many look-ups."""
 
 _POLL_S: Final = 0.2
 _RECORDS_PER_POLL: Final = 1_000
@@ -38,7 +38,7 @@ _RECORDS_PER_POLL: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class RepairProgress:
-    """How far a repair is: of ``keys`` that were asked for, ``done`` are."""
+    """How far a repair is: ``done`` of ``keys``."""
 
     keys: int
     done: int
@@ -49,10 +49,10 @@ class RepairResult:
     """What a repair did.
 
     Attributes:
-        rows: published again.
-        tombstones: written.
-        touched: keys that the stream published meanwhile by itself, newer than they would have been.
-        lsn: the topic has all of it from here on.
+        rows: how many rows were published again.
+        tombstones: how many tombstones were written.
+        touched: how many keys needed nothing, because the stream published something newer meanwhile.
+        lsn: a position from which on the topic holds all of it.
     """
 
     rows: int
@@ -69,24 +69,24 @@ def repair_keys(
     timeout_s: float,
     tell: Callable[[RepairProgress], None],
 ) -> RepairResult:
-    """Repair these keys of a table, and see it done.
+    """Repair these keys of a table, and wait until it is done.
 
     Args:
         config: the whole configuration.
         table: ``namespace.table``.
-        keys: at most ``MAX_KEYS``; twice the same is once.
-        timeout_s: for all of it.
-        tell: called whenever some are done.
+        keys: at most ``MAX_KEYS``; a key that is given twice counts once.
+        timeout_s: how long all of it may take.
+        tell: called whenever some keys are done.
 
     Raises:
         ConfigError: the table is not captured, or there are too many keys.
-        SourceUnavailable: no bridge did it in time; what it did until then is done, the rest is taken back.
-        CdcError: what the bridge says; what ended our own bridge, or keeps us from asking.
+        SourceUnavailable: no bridge did all of it in time. What was done stays done, and the rest is withdrawn.
+        CdcError: the bridge could not do it, our own bridge ended with it, or it keeps us from asking.
     """
     wanted = list(dict.fromkeys(keys))
     if len(wanted) > MAX_KEYS:
         raise ConfigError(
-            f"{len(wanted):,} keys of {table} are to be repaired, and one repair takes at most {MAX_KEYS:,}",
+            f"{len(wanted):,} keys of {table} are to be repaired, but one repair takes at most {MAX_KEYS:,}",
             remedy=f"run a backfill instead: cdc backfill {shlex.quote(table)} --sweep",
         )
     tables_to_backfill(config, [table], None)
@@ -102,7 +102,7 @@ def repair_keys(
         with OwnBridge(config, None) as bridge:
             _follow(config, awaited, starts, bridge, time.monotonic() + timeout_s, tell)
     except (CdcError, KeyboardInterrupt):
-        # Or the next bridge would do, any time later, what was given up here
+        # Otherwise the next bridge would do, at some later time, what was given up here
         with contextlib.suppress(CdcError):
             withdraw_repair(options, topic, awaited.request, awaited.parts)
         raise
@@ -110,7 +110,7 @@ def repair_keys(
 
 
 class _Awaited:
-    """The parts of a request that are not done, and what became of the others."""
+    """The parts of a request that are not done yet, and the results of the others."""
 
     def __init__(self, parts: Sequence[RepairRequest]) -> None:
         self.parts = {each.part: len(each.keys) for each in parts}
@@ -121,14 +121,14 @@ class _Awaited:
 
     @property
     def progress(self) -> RepairProgress:
-        """How far it is."""
+        """How far the repair is."""
         return RepairProgress(self._total, self._total - sum(self.parts.values()))
 
     def saw(self, record: StoredRecord) -> None:
-        """A record of the progress topic: an outcome, or behind it the tombstone of what was asked.
+        """Take a record of the progress topic: an outcome, or the tombstone of the request, which follows it.
 
         Raises:
-            TopicRefused: the bridge could not do it.
+            TopicRefused: the bridge could not do the repair.
         """
         if record.value is None and record.key in self._keys:
             self.parts.pop(self._keys[record.key], None)
@@ -157,7 +157,7 @@ def _follow(
     deadline_s: float,
     tell: Callable[[RepairProgress], None],
 ) -> None:
-    """Read on until every part is done, with a bridge of our own when no other runs."""
+    """Follow the progress topic until every part is done, with a bridge of our own if no other one is running."""
     idle, told = Idle(config), awaited.progress
     with closing(TopicReader(_options(config))) as reader, closing(idle):
         reader.add(starts)
@@ -181,11 +181,11 @@ def _options(config: Config) -> Mapping[str, Any]:
 def _too_late(progress: RepairProgress) -> SourceUnavailable:
     if progress.done:
         return SourceUnavailable(
-            f"{progress.done:,} of {progress.keys:,} keys were repaired in time, the others are not",
+            f"{progress.done:,} of {progress.keys:,} keys were repaired in time, the others were not",
             remedy="repair again with more time; what is done stays done",
         )
     return SourceUnavailable(
         "the bridge did not take the repair in time",
-        remedy="look at its log: it may wait for a lock on the table, or for its stream. An older version has to be "
-        "restarted",
+        remedy="look at the bridge's log: it may wait for a lock on the table, or for its stream. A bridge of an older "
+        "version has to be restarted",
     )

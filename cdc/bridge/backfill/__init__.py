@@ -1,1 +1,1 @@
-"""The online backfill."""
+"""Publishes whole tables, and single rows, beside the stream."""

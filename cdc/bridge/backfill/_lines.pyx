@@ -1,13 +1,13 @@
 # cython: boundscheck=False, wraparound=False
-"""The twin of ``lines.py`` in C: COPY's lines in, records out, byte for byte the same.
+"""Does in C what ``lines.py`` does: turns COPY's lines into records, byte for byte the same.
 
-How to read this knowing Python: see ``cdc/contract/formats/_objects.pyx``. A ``Cell`` is the address and the length of a value's
-text. Most point into the line itself; where the server escaped something, the text without the escapes is written to
-``_unescaped``, and the cell points there. So both have to stay as they are until the row is written.
+``cdc/contract/formats/_objects.pyx`` explains how to read this if you know Python. A ``Cell`` is the address and the
+length of a value's text. Most cells point into the line itself. Where the server escaped something, the text without
+the escapes is written to ``_unescaped``, and the cell points there. So both must not change until the row is written.
 
 A line that is not plain is declined: its place is returned, and Python takes that one line, errors included. Not plain
-is a line with another number of cells than there are columns, a backslash with nothing behind it, NULL in the key, and
-whatever ``ObjectWriter`` declines.
+is a line with the wrong number of cells, a backslash at the end of a cell, NULL in the key, or anything that
+``ObjectWriter`` declines.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -24,7 +24,7 @@ cdef class LineWriter:
     Args:
         key: writes keys.
         value: writes whole rows.
-        key_places: of the key's columns in the row, in the key's order.
+        key_places: the indexes of the key's columns in the row, in the key's order.
     """
 
     cdef ObjectWriter _key
@@ -60,18 +60,18 @@ cdef class LineWriter:
 
         Args:
             lines: the rows, in COPY's text format.
-            place: of the first line to take.
+            place: the index of the first line to take.
             touched: keys whose rows are left out.
-            same: what all records share: the topic, and what stands in a header before the ordinal and behind it.
+            same: what all records share: the topic, and the parts of the header before and after the ordinal.
             seq: the last ordinal that is taken.
-            records: where they go, each as ``record.Ready``.
+            records: the list that records are added to, each a ``record.Ready``.
 
         Returns:
-            The place of the first line that was not taken; how many bytes of values there are.
+            The index of the first line that was not taken, and the total size of the values in bytes.
         """
-        cdef bytes before, behind, line, key, value
+        cdef bytes before, after, line, key, value
         cdef Py_ssize_t size = 0
-        topic, before, behind = same
+        topic, before, after = same
         if place < 0:
             raise ValueError("no such line")
         while place < len(lines):
@@ -90,12 +90,12 @@ cdef class LineWriter:
                     break
                 seq += 1
                 size += PyBytes_GET_SIZE(value)
-                records.append((topic, key, value, header(before, seq, behind), None))
+                records.append((topic, key, value, header(before, seq, after), None))
             place += 1
         return place, size
 
     cdef bytes _key_of_row(self):
-        """None when it is declined."""
+        """Returns the row's key; None when it is declined."""
         cdef Py_ssize_t i, place
         for i in range(self._key.width):
             place = self._key_places[i]
@@ -106,12 +106,12 @@ cdef class LineWriter:
         return self._out.taken() if self._key.write(self._out, self._key_cells) else None
 
     cdef bytes _value_of_row(self):
-        """None when it is declined."""
+        """Returns the row's value; None when it is declined."""
         self._out.clear()
         return self._out.taken() if self._value.write(self._out, self._cells) else None
 
     cdef bint _split(self, bytes line) except -1:
-        """Point the cells to the texts of a line; False when it is declined."""
+        """Points the cells to the texts of a line; False when the line is declined."""
         cdef const unsigned char* at = <const unsigned char*>PyBytes_AS_STRING(line)
         cdef Py_ssize_t length = PyBytes_GET_SIZE(line) - 1
         cdef const unsigned char* end = at + length
@@ -122,7 +122,7 @@ cdef class LineWriter:
             return False
         has_escapes = memchr(at, b"\\", length) != NULL
         if has_escapes:
-            # Room for all of them at once: the buffer may move when it grows, and cells point into it.
+            # Reserve room for all cells at once: the buffer may move when it grows, and cells point into it.
             self._unescaped.clear()
             self._unescaped.reserve(length)
         for column in range(self._value.width):
@@ -139,7 +139,7 @@ cdef class LineWriter:
         return False
 
     cdef bint _unescape(self, Cell* cell) noexcept:
-        """Point the cell to its text without the server's escapes; False for a backslash at its end."""
+        """Points the cell to its text without the server's escapes; False if a backslash ends it."""
         cdef const unsigned char* at = cell.start
         cdef const unsigned char* end = at + cell.length
         cdef const unsigned char* backslash = <const unsigned char*>memchr(at, b"\\", cell.length)
@@ -169,7 +169,7 @@ cdef class LineWriter:
 
 
 cdef inline unsigned char _meant(unsigned char escaped) noexcept nogil:
-    """The byte for which a backslash and this one stand: one that has no meaning of its own stands for itself."""
+    """Returns the byte that a backslash with this one stands for; one without a meaning of its own is itself."""
     if escaped == b"b":
         return 8
     if escaped == b"f":

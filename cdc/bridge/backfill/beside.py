@@ -1,4 +1,4 @@
-"""What goes on beside the stream, as the bridge's loop sees it: backfills, and repairs, which go first."""
+"""What goes on beside the stream, as the loop sees it: backfills and repairs. Repairs go first."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from cdc.bridge.order.demand import Demand
 
 
 class BesideStream:
-    """Both of one session; a repair is small and somebody waits for it.
+    """Backfills and repairs of one session, as one. Repairs go first: they are small, and somebody waits for them.
 
     Args:
-        backfill: every table's.
-        repairs: of single keys.
+        backfill: the backfills of all tables.
+        repairs: the repairs of single keys.
     """
 
     def __init__(self, backfill: Backfill, repairs: Repairs) -> None:
@@ -33,7 +33,7 @@ class BesideStream:
         return self._backfill.wants_flush
 
     def demand(self, demand: Demand) -> None:
-        """Take up what the bridge itself asks for; on record with the next Kafka commit, whatever that holds."""
+        """Take up a demand of the bridge itself. It is recorded with the next Kafka commit, whatever that holds."""
         self._backfill.demand(demand)
 
     def attend(self) -> None:
@@ -42,15 +42,15 @@ class BesideStream:
         self._repairs.attend()
 
     def step(self, commit: Callable[[], None]) -> int:
-        """Publish a portion; bytes produced. Only between source transactions.
+        """Publish a portion. Returns the bytes produced. Call it only between source transactions.
 
         Args:
-            commit: closes the Kafka transaction; called where a backfill needs to know what is committed.
+            commit: commits the Kafka transaction; called when a backfill needs to know what is committed.
         """
         return self._repairs.step() or self._backfill.step(commit)
 
     def flush(self, lsn: LSN) -> None:
-        """Write down how far backfills are; of a repair, what is done stands beside its records already."""
+        """Record how far backfills are. Repairs need no such record: theirs is written together with their rows."""
         self._backfill.flush(lsn)
 
     def close(self) -> None:

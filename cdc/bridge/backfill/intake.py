@@ -1,4 +1,4 @@
-"""What is asked of backfills, by people and by the bridge itself, and what becomes of tables that leave its scope."""
+"""Takes what people and the bridge itself ask of backfills, and ends those of tables that leave the scope."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = structlog.get_logger("cdc.backfill")
 
 
 class BackfillOrder(NamedTuple):
-    """Why a table is published again, and how; without ``request``, which is a person's, it gets an id of its own."""
+    """Why and how a table is published again. ``request`` is the id of a person's request; without it, a new one."""
 
     cause: BackfillCause
     options: BackfillOptions = BackfillOptions()
@@ -32,12 +32,12 @@ class BackfillOrder(NamedTuple):
 
 
 class Intake:
-    """Of one session.
+    """Takes the demands of one session.
 
     Args:
-        ledger: takes what was asked.
+        ledger: records what was asked.
         requests: what people ask.
-        stream: tells where it is.
+        stream: tells where the stream is.
         around: knows which tables are in scope.
     """
 
@@ -48,17 +48,17 @@ class Intake:
         self._around = around
 
     def attend(self) -> None:
-        """Take up what people asked since the last call."""
+        """Take up what people have asked since the last call."""
         for request in self._requests.take():
             self._obey(request)
             self._around.note(request_key(request.request), None)
 
     def close(self) -> None:
-        """Ask no more."""
+        """Stop reading requests."""
         self._requests.close()
 
     def demand(self, demand: Demand) -> None:
-        """Take up what the bridge itself asks for."""
+        """Take up a demand of the bridge itself."""
         if found := self._around.tables().get(demand.table):
             log.info("backfill needed", table=demand.table, reason=demand.reason)
             self.add(*found, BackfillOrder("gap", BackfillOptions(sweep=demand.sweep)))
@@ -66,10 +66,10 @@ class Intake:
             self.leave(demand.table)
 
     def add(self, table: TableInfo, topic: str, asked: BackfillOrder) -> None:
-        """Take a table up, from its beginning: what was under way for it is given up.
+        """Take a table up from its beginning, and give up what is under way for it.
 
         Args:
-            table: as the catalog has it now.
+            table: the table, as the catalog has it now.
             topic: its state topic.
             asked: why, and how.
         """
@@ -77,23 +77,23 @@ class Intake:
         progress = None if before is None else before.progress
         new = new_progress(table, topic, asked, progress, self._stream.complete_lsn)
         if (new.sweep, new.where) != (asked.options.sweep, asked.options.where):
-            log.info("all rows are published, and others deleted: a backfill before was to do so", table=new.table)
+            log.info("all rows are published, with a sweep: an earlier backfill has not finished that", table=new.table)
         self._ledger.put(new)
 
     def leave(self, name: str) -> None:
-        """The table is not captured any more; one that has no record is published anyway when it joins."""
+        """Note that a table is not captured any more. One without a record is published when it joins, anyway."""
         if (backfill := self._ledger.find(name)) is not None:
             self._ledger.put(not_captured(backfill.progress))
 
     def _obey(self, request: BackfillRequest) -> None:
-        """Do what a person asks; tables that are not in scope are left out, with a warning."""
+        """Do what a person asks. Tables that are not in scope are left out with a warning."""
         in_scope = self._around.tables()
         for name in request.tables or in_scope:
             if name not in in_scope:
                 log.warning(
-                    "a backfill was asked for a table that is not captured",
+                    "backfill requested for a table that is not captured",
                     table=name,
-                    remedy=f"add it: cdc tables add {name}; then ask again",
+                    remedy=f"add it: cdc tables add {name}; then request the backfill again",
                 )
             elif request.command == "start":
                 self.add(*in_scope[name], BackfillOrder("request", request.options, request.request))
@@ -102,7 +102,7 @@ class Intake:
         log.info("backfill request", command=request.command, tables=list(request.tables) or "all")
 
     def _change(self, progress: BackfillProgress, command: BackfillCommand) -> None:
-        """Pause, resume or cancel, if the backfill is in a state for that."""
+        """Pause, resume or cancel a backfill, if its state allows that."""
         if command == "cancel" and progress.is_open:
             self._ledger.put(replace(progress, state="cancelled"))
         elif command == "pause" and progress.state in ("waiting", "running"):
@@ -112,7 +112,7 @@ class Intake:
 
 
 def no_backfill(table: str, topic: str, lsn: LSN) -> BackfillProgress:
-    """What there would be on record of a table that was never backfilled (``snapshot.mode: never``)."""
+    """Returns the record for a table that was never backfilled (``snapshot.mode: never``)."""
     now = now_us()
     return BackfillProgress(
         table=table,
@@ -139,35 +139,35 @@ def no_backfill(table: str, topic: str, lsn: LSN) -> BackfillProgress:
 def new_progress(
     table: TableInfo, topic: str, asked: BackfillOrder, before: BackfillProgress | None, lsn: LSN
 ) -> BackfillProgress:
-    """The record of a backfill that was just asked for.
+    """Returns the record of a backfill that was just asked for.
 
     Args:
-        table: as the catalog has it.
+        table: the table, as the catalog has it.
         topic: its state topic.
-        asked: by whom, and what.
-        before: the record of the one before, if any. A sweep that it owes is this one's.
-        lsn: where the stream stands.
+        asked: why it was asked for, and how.
+        before: the record of the previous backfill, if any. A sweep that it did not finish is taken over.
+        lsn: where the stream is.
     """
     options = asked.options
     if before is not None and before.sweep and not before.whole:
-        # What was to be swept is still there, whatever became of that backfill; and a sweep needs all rows
+        # The keys to be swept are still there, whatever became of that backfill; and a sweep needs all rows
         options = replace(options, sweep=True, where=None)
     return replace(
         no_backfill(table.qualified_name, topic, lsn),
         request=asked.request or uuid.uuid4().hex,
         state="waiting",
         cause=asked.cause,
-        # What a person asks for does not make the topic lack anything
+        # A person's request does not make the topic incomplete
         whole=asked.cause == "request" and (before is None or before.whole),
         where=options.where,
         rate=options.rate,
         sweep=options.sweep,
         estimated_rows=table.estimated_rows,
-        # Only ever grows, so that (lsn, seq) does when two backfills follow one another on a database at rest
+        # Never starts over, so that (lsn, seq) grows even if two backfills follow one another on an idle database
         seq=before.seq if before is not None else 0,
     )
 
 
 def not_captured(progress: BackfillProgress) -> BackfillProgress:
-    """The record of a table whose changes are not published from here on: when it comes back, it is loaded anew."""
+    """Returns the record of a table that is no longer captured. If it comes back, it is loaded anew."""
     return replace(progress, state="failed", whole=False, reason=NOT_CAPTURED)

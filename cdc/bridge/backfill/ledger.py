@@ -1,4 +1,4 @@
-"""Every table's backfill, and what of them is still to be written into the progress topic."""
+"""Keeps every table's backfill, and which of their records are still to be written into the progress topic."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _FLUSH_INTERVAL_S: Final = 1.0
 
 
 class Ledger:
-    """Of one session.
+    """Keeps the backfills of one session.
 
-    There may be thousands of tables, and it is asked with each read of the stream: what waits, what is under way and
-    what is to be written are found without looking at all of them.
+    There may be thousands of tables, and the ledger is asked with each read of the stream. So it finds what waits, what
+    is under way and what is to be written without looking at all of them.
 
     Args:
-        stored: by table, as the last session left them.
-        stream: of the session.
+        stored: the records by table, as the last session left them.
+        stream: the session's side of the stream.
         around: takes the records.
     """
 
@@ -33,35 +33,35 @@ class Ledger:
         self._around = around
         self._all = {name: TableBackfill(progress, stream) for name, progress in stored.items()}
         waiting = [each for each in self._all.values() if each.phase is Phase.WAITING]
-        # What the last session had begun comes first
+        # Go on first with what the last session had begun
         self._waiting = {each.name: each for each in sorted(waiting, key=lambda each: each.progress.state != "running")}
         self._begun: list[TableBackfill] = []
-        """Those of this session, until the record of their end is written."""
+        """The backfills that this session began, until the record of their end is written."""
         self._put: dict[str, TableBackfill] = {}
-        """Those whose first record is not written yet."""
+        """The backfills whose first record is not written yet."""
         self._flushed_s = 0.0
 
     @property
     def is_active(self) -> bool:
-        """Whether something is left to be done, or to be written; a paused table is not."""
+        """Whether something is left to be done or written; a paused table does not count."""
         return bool(self._waiting or self._begun)
 
     @property
     def under_way(self) -> list[TableBackfill]:
-        """In the order in which they were begun."""
+        """The backfills that were begun and are not over, in the order in which they were begun."""
         return [each for each in self._begun if each.phase is not Phase.OVER]
 
     @property
     def waiting(self) -> Iterable[TableBackfill]:
-        """In the order in which they are to be begun; ask anew when one of them was begun or has changed."""
+        """The backfills to begin, in order. Ask anew once one of them was begun or has changed."""
         return self._waiting.values()
 
     def find(self, name: str) -> TableBackfill | None:
-        """A table's, if it has one."""
+        """Returns the backfill of a table, if there is one."""
         return self._all.get(name)
 
     def put(self, progress: BackfillProgress) -> None:
-        """What a table's backfill is from now on; what was under way for the table is given up."""
+        """Replace a table's backfill, and give up what was under way for the table."""
         name = progress.table
         if (before := self._all.get(name)) is not None:
             before.give_up()
@@ -72,20 +72,20 @@ class Ledger:
             self._waiting[name] = backfill
 
     def began(self, backfill: TableBackfill) -> None:
-        """It is under way from now on."""
+        """Note that a waiting backfill is under way from now on."""
         del self._waiting[backfill.name]
         self._begun.append(backfill)
 
     @property
     def wants_flush(self) -> bool:
-        """Whether a record waits to be written: at once when it is the first or the last one, else once a second."""
+        """Whether to write a record: at once if it is the first or last one of a backfill, else once a second."""
         if self._put or any(each.phase is Phase.OVER for each in self._begun):
             return True
         is_due = time.monotonic() - self._flushed_s > _FLUSH_INTERVAL_S
         return is_due and any(each.is_dirty for each in self._begun)
 
     def flush(self, lsn: LSN) -> None:
-        """Write every record that changed, into the Kafka transaction that is about to be committed."""
+        """Write every changed record into the Kafka transaction that is about to be committed."""
         changed = {each.name: each for each in self._begun if each.is_dirty}
         for name, each in {**self._put, **changed}.items():
             progress = each.stored(lsn)

@@ -1,6 +1,6 @@
-"""Lines of ``COPY … TO STDOUT`` → records, without those that the stream brought by itself.
+"""Turns lines of ``COPY … TO STDOUT`` into records, except for rows that the stream brought itself.
 
-``_lines.pyx`` does the same in C, for the lines that are plain; Python takes each one that it declines, in its place.
+``_lines.pyx`` does the same in C for plain lines. Python takes each line that it declines, in its place.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from cdc.contract.record import Ready
 
 
 class Encoded(NamedTuple):
-    """Records of a portion; ``size`` counts the bytes of their values."""
+    """The records of a portion. ``size`` counts the bytes of their values."""
 
     records: list[Ready]
     size: int
 
 
 class LineEncoder:
-    """Makes records of a relation's rows.
+    """Makes records of one relation's rows.
 
     Args:
-        table: encodes rows of this relation.
+        table: encodes rows of the relation.
     """
 
     def __init__(self, table: TableEncoder) -> None:
@@ -38,22 +38,22 @@ class LineEncoder:
             self.compiled = module.LineWriter(forms.keys, forms.values, forms.key_places)
 
     def encode(self, lines: list[bytes], recording: Recording, stamp: HeaderStamp, seq: int) -> Encoded:
-        """The records of these lines, in their order.
+        """Returns the records of these lines, in their order.
 
         Args:
             lines: the rows, in COPY's text format.
-            recording: of the topic; rows of keys that it has are left out.
+            recording: the topic's recording; rows whose keys it has are left out.
             stamp: makes the headers.
-            seq: the ordinal before that of the first record.
+            seq: the ordinal before the first record's.
 
         Raises:
-            EncodeError: a value cannot be carried.
+            EncodeError: a value cannot be encoded.
         """
         records: list[Ready] = []
         if self.compiled is None:
             return Encoded(records, self._in_python(lines, recording, stamp, seq, records))
-        before_op, before_seq, behind_seq = stamp.around(self.table.fingerprint)
-        same = (recording.topic, before_op + BACKFILL.encode() + before_seq, behind_seq)
+        before_op, before_seq, after_seq = stamp.around(self.table.fingerprint)
+        same = (recording.topic, before_op + BACKFILL.encode() + before_seq, after_seq)
         place = total = 0
         while place < len(lines):
             place, size = self.compiled.write(lines, place, recording.keys, same, seq + len(records), records)

@@ -1,4 +1,4 @@
-"""Which blocks of a table are with the readers, and which come next. Pure."""
+"""Knows which blocks of a table the readers have, and which come next. Pure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from cdc.contract.snapshot import Snapshot
 
 
 class Piece(NamedTuple):
-    """Some blocks of a heap; ``leaf`` as it was when they were planned."""
+    """Some blocks of a heap. ``leaf`` is the heap as it was when they were planned."""
 
     leaf: LeafProgress
     blocks: Blocks
 
     def is_of(self, leaf: LeafProgress) -> bool:
-        """Whether it is of this heap, and not of one that was rewritten since."""
+        """Whether the piece belongs to this heap, and the heap was not rewritten since."""
         mine = self.leaf
         return (mine.namespace, mine.name, mine.filenode) == (leaf.namespace, leaf.name, leaf.filenode)
 
@@ -30,20 +30,20 @@ class Pieces:
         self._first_open = 0
 
     def __bool__(self) -> bool:
-        """Whether there are some."""
+        """Whether a piece is under way."""
         return any(self._taken.values())
 
     def planned(self) -> None:
-        """The heaps are others than before."""
+        """Begin again with the first heap, because the heaps have changed."""
         self._first_open = 0
 
     def next(self, leaves: Sequence[LeafProgress], size: int, newest: Snapshot | None) -> Piece | None:
-        """The next piece, which is under way from now on; None when everything is done or under way.
+        """Returns the next piece and takes it; None when everything is done or under way.
 
         Args:
-            leaves: the table's.
-            size: at most so many blocks.
-            newest: the newest snapshot that is known by now.
+            leaves: the table's heaps.
+            size: the most blocks in a piece.
+            newest: the newest snapshot known so far; the piece's own will not be older.
         """
         for place in range(self._first_open, len(leaves)):
             leaf, self._first_open = leaves[place], place
@@ -54,11 +54,11 @@ class Pieces:
         return None
 
     def give_back(self, piece: Piece) -> None:
-        """It is not under way any more."""
+        """Note that a piece is not under way any more."""
         self._taken.get((piece.leaf.namespace, piece.leaf.name), {}).pop(piece.blocks, None)
 
     def floors(self) -> Sequence[Snapshot]:
-        """For each piece a snapshot that its own is not older than; nothing when that is not known of all."""
+        """Returns for each piece a snapshot that its own is not older than; nothing if one of them is not known."""
         known = [each for taken in self._taken.values() for each in taken.values()]
         floors = [each for each in known if each is not None]
         return floors if len(floors) == len(known) else ()

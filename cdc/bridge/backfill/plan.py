@@ -1,4 +1,4 @@
-"""Which blocks of a table are still to be read. Pure."""
+"""Finds the blocks of a table that are still to be read. Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 from cdc.contract.record import LeafProgress
 
 CHUNK_BLOCKS: Final = 512
-"""4 MiB of heap, some ten thousand rows: read in about a second, and what a crash does again."""
+"""4 MiB of heap, some ten thousand rows: they take about a second to read, and a crash repeats no more than these."""
 
 OPEN: Final = 2**32
-"""End of the last range: beyond every block number that PostgreSQL has."""
+"""The end of the last range, past every block number that PostgreSQL can have. The heap may grow while it is read."""
 
 
 class Blocks(NamedTuple):
@@ -23,7 +23,7 @@ class Blocks(NamedTuple):
 
 
 def remaining(leaf: LeafProgress, taken: Collection[Blocks], size: int = CHUNK_BLOCKS) -> Iterator[Blocks]:
-    """The ranges that are neither done nor taken, in order, each at most ``size`` blocks; the last one is open."""
+    """Yields the ranges that are neither done nor taken, in order, of at most ``size`` blocks; the last one is open."""
     position = 0
     last = max(leaf.blocks - 1, 0) // CHUNK_BLOCKS * CHUNK_BLOCKS
     for start, end in (*merged([*leaf.done, *taken]), (OPEN, OPEN)):
@@ -37,7 +37,7 @@ def remaining(leaf: LeafProgress, taken: Collection[Blocks], size: int = CHUNK_B
 
 
 def merged(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Sorted, with adjacent and overlapping ranges made one."""
+    """Returns the ranges sorted, with adjacent and overlapping ones joined."""
     result: list[tuple[int, int]] = []
     for start, end in sorted(ranges):
         if result and start <= result[-1][1]:
@@ -48,7 +48,7 @@ def merged(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
 
 
 def with_done(leaf: LeafProgress, blocks: Blocks) -> LeafProgress:
-    """The same leaf with these blocks done."""
+    """Returns the leaf with these blocks done."""
     return replace(leaf, done=merged([*leaf.done, blocks]))
 
 
@@ -58,7 +58,7 @@ def is_done(leaf: LeafProgress) -> bool:
 
 
 def share_done(leaves: Collection[LeafProgress]) -> float:
-    """Which part of the blocks is done, from 0 to 1."""
+    """Returns the share of the blocks that is done, from 0 to 1."""
     total = sum(max(leaf.blocks, 1) for leaf in leaves)
     done = sum(
         min(end, max(leaf.blocks, 1)) - min(start, max(leaf.blocks, 1)) for leaf in leaves for start, end in leaf.done

@@ -1,8 +1,8 @@
-"""The threads that read chunks, and what they hand to the one thread that publishes.
+"""The threads that read chunks, and hand them to the one thread that publishes.
 
-They only wait for the server and collect lines; parsing and encoding happen in the publishing thread, in small
-portions between two reads of the stream, so that the stream never waits for long. A bounded queue holds the readers
-back when the publishing thread is busy: memory does not depend on the size of a chunk, a row or a table.
+The readers only wait for the server and collect lines. The publishing thread parses and encodes, in small portions
+between two reads of the stream, so that the stream never waits for long. A bounded queue holds the readers back when
+the publishing thread is busy, so memory does not depend on the size of a chunk, a row or a table.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ReadingServers:
 
     Attributes:
         conn: reads tables.
-        primary: of the standby that ``conn`` is to; None when that is the source itself.
+        primary: the primary of the standby that ``conn`` reads from; None when ``conn`` reads from the source itself.
     """
 
     def __init__(self, conn: psycopg.Connection[Any], primary: psycopg.Connection[Any] | None) -> None:
@@ -49,10 +49,10 @@ class ReadingServers:
     def open(
         cls, source: Mapping[str, str], standby: Mapping[str, str] | None, application_name: str
     ) -> ReadingServers:
-        """Connect.
+        """Connect to the servers.
 
         Raises:
-            CdcError: a server does not let us in, or is not the one that it should be.
+            CdcError: a server refuses the connection, or is not the server that it should be.
         """
         conn = open_chunk_reader(standby or source, application_name=application_name, lock_timeout_s=LOOK_S)
         servers = cls(conn, None)
@@ -75,16 +75,16 @@ class ReadingServers:
 
     @property
     def are_closed(self) -> bool:
-        """Whether one of them is."""
+        """Whether at least one connection is closed."""
         return any(each.closed for each in self.all())
 
     def close(self) -> None:
-        """Close them."""
+        """Close all connections."""
         for each in self.all():
             each.close()
 
     def all(self) -> tuple[psycopg.Connection[Any], ...]:
-        """The connections."""
+        """Returns all connections."""
         return (self.conn,) if self.primary is None else (self.conn, self.primary)
 
 
@@ -92,11 +92,11 @@ T = TypeVar("T")
 
 
 class Mailbox(Generic[T]):
-    """Many threads put, one takes and never waits.
+    """A queue that many threads put into. One thread takes from it, and never waits.
 
     Args:
-        items: at most so many wait here.
-        size: at most so many bytes, but for one item that is larger by itself.
+        items: the most items that may wait.
+        size: the most bytes that may wait, unless a single item is larger.
     """
 
     def __init__(self, items: int, size: int) -> None:
@@ -108,7 +108,7 @@ class Mailbox(Generic[T]):
         self._changed = threading.Condition()
 
     def put(self, item: T, size: int) -> bool:
-        """Leave an item of ``size`` bytes, once there is room for it; False when the mailbox was closed before."""
+        """Leave an item of ``size`` bytes once there is room for it; False if the mailbox is closed first."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_closed or self._has_room(size))
             if self._is_closed:
@@ -118,7 +118,7 @@ class Mailbox(Generic[T]):
             return True
 
     def take(self) -> T | None:
-        """The first item; None when there is none."""
+        """Returns the first item; None when there is none."""
         with self._changed:
             if not self._items:
                 return None
@@ -128,7 +128,7 @@ class Mailbox(Generic[T]):
             return item
 
     def close(self) -> None:
-        """Whoever waits for room waits no longer."""
+        """Refuse all further items, and wake up those who wait for room."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -140,31 +140,32 @@ class Mailbox(Generic[T]):
 _PORTION_BYTES: Final = 1024 * 1024
 _PORTIONS_PER_READER: Final = 8
 _READY_BYTES: Final = 32 * 1024 * 1024
-"""Of rows that wait to be published; many more only if one row is larger."""
+"""The most bytes of rows that wait to be published, unless a single row is larger."""
 
 _POLL_S: Final = 0.05
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 15.0
 _ASKS_BEFORE_FLUSH: Final = 4
-"""On a database at rest the source may keep WAL to itself for a quarter of a minute, and so from its standby."""
+"""How often to ask before the source is made to write out its WAL. An idle source may keep WAL to itself for a quarter
+of a minute, and its standby cannot replay it before."""
 
-_INVISIBLE: Final = "a published transaction to become visible (a synchronous standby is awaited?)"
+_INVISIBLE: Final = "a published transaction to become visible (is a synchronous standby awaited?)"
 
 log = structlog.get_logger("cdc.backfill")
 
 
 class _Closed(Exception):
-    """The readers were told to end."""
+    """Ends a thread, because the readers were closed."""
 
 
 class ChunkReaders:
-    """Reading threads.
+    """Reads chunks in several threads.
 
     Args:
-        source: the server of the stream.
-        standby: of it, to read from in its place; None to read from the source.
+        source: the server that the stream comes from.
+        standby: the standby to read from instead; None to read from the source.
         application_name: what ``pg_stat_activity`` shows.
-        publication: whose row filters and column lists apply.
-        count: how many.
+        publication: the publication whose row filters and column lists apply.
+        count: the number of threads.
     """
 
     def __init__(
@@ -186,26 +187,26 @@ class ChunkReaders:
         self._servers: dict[str, ReadingServers] = {}
         self.count = count
         self.waits_for: str = ""
-        """Why a reader cannot go on at the moment, for people."""
+        """Why a reader cannot go on at the moment, for people to read."""
         self.locked: dict[str, str] = {}
-        """By table, who keeps readers from it by a lock, for people."""
+        """Who locks a table that readers wait for, by table, for people to read."""
         self._tried: set[str] = set()
         self._workers = [Worker(partial(self._work, f"backfill {i}"), name=f"backfill {i}") for i in range(count)]
         for worker in self._workers:
             worker.start()
 
     def submit(self, task: Task) -> None:
-        """Have a chunk read; its portions come in order, mixed with those of other chunks. Or something looked at."""
+        """Have a chunk read, or a table looked at. A chunk's portions come in order, mixed with other chunks'."""
         self._tasks.put(task)
 
     def take(self) -> News | None:
-        """The next portion; None when there is none at the moment. A bug that ended a thread is raised here."""
+        """Returns the next portion; None if there is none at the moment. Raises the bug that ended a thread, if any."""
         for worker in self._workers:
             worker.check()
         return self._ready.take()
 
     def close(self) -> None:
-        """End the threads; what they read is dropped, and what they wait for in the server is given up."""
+        """End the threads. What they have read is dropped, and their statements on the server are cancelled."""
         self._stop.set()
         self._ready.close()
         give_up(self._are_over, lambda: [each for servers in list(self._servers.values()) for each in servers.all()])
@@ -221,20 +222,20 @@ class ChunkReaders:
                 try:
                     task = task or self._next()
                     if task is not None and _table(task).qualified_name in self._tried:
-                        self._tasks.put(task)  # one reader at a time waits for a lock
+                        self._tasks.put(task)  # only one reader at a time waits for a table's lock
                         task = None
                         self._stop.wait(_POLL_S)
                     if task is not None:
                         self._do(self._open(name), task)
                         if _condition(task):
-                            self._disconnect(name)  # it may have called set_config
+                            self._disconnect(name)  # the condition may have called set_config
                     task, pause_s = None, _FIRST_PAUSE_S
                 except SourceLocked as error:
                     assert task is not None
                     self._tell_of_lock(_table(task), error)
                     if _condition(task):
                         self._disconnect(name)
-                    self._tasks.put(task)  # others first
+                    self._tasks.put(task)  # at the end, so that other tables come first
                     task = None
                 except CdcError as error:
                     assert task is not None
@@ -243,7 +244,10 @@ class ChunkReaders:
                         break
                     if error.retryable:
                         log.warning(
-                            "reading a table is tried again", error=error.message, pause_s=pause_s, remedy=error.remedy
+                            "reading a table failed, and is tried again",
+                            error=error.message,
+                            pause_s=pause_s,
+                            remedy=error.remedy,
                         )
                         self._stop.wait(pause_s)
                         pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
@@ -259,7 +263,7 @@ class ChunkReaders:
             return None
 
     def _open(self, name: str) -> ReadingServers:
-        """This thread's connections."""
+        """Returns this thread's connections."""
         servers = self._servers.get(name)
         if servers is None or servers.are_closed:
             self._disconnect(name)
@@ -273,7 +277,12 @@ class ChunkReaders:
     def _tell_of_lock(self, table: TableInfo, error: SourceLocked) -> None:
         if table.qualified_name not in self.locked and not self._stop.is_set():
             remedy = error.remedy
-            log.warning("a table is locked", table=table.qualified_name, error=error.message, remedy=remedy)
+            log.warning(
+                "a table is locked: it is read when the lock is gone",
+                table=table.qualified_name,
+                error=error.message,
+                remedy=remedy,
+            )
         self.locked[table.qualified_name] = error.message
 
     def _do(self, servers: ReadingServers, task: Task) -> None:
@@ -290,7 +299,7 @@ class ChunkReaders:
 
     @contextlib.contextmanager
     def _trying(self, table: str) -> Iterator[None]:
-        """Other readers leave a table alone meanwhile that was locked when it was last tried."""
+        """Keep other readers from a table that was locked when it was last tried."""
         if table in self.locked:
             self._tried.add(table)
         try:
@@ -302,7 +311,7 @@ class ChunkReaders:
         with ChunkReader(servers.conn, task.chunk, self._publication) as reader:
             view = reader.begin(self._sight(servers))
             while view is not None and not all(map(view.snapshot.sees, task.guard)):
-                reader.end()  # an open transaction would hold up who wants to alter the table
+                reader.end()  # an open transaction would block whoever wants to alter the table
                 self._wait(_INVISIBLE)
                 view = reader.begin(self._sight(servers))
             self.waits_for = ""
@@ -328,7 +337,7 @@ class ChunkReaders:
         self._put(KeysRead(task, found))
 
     def _sight(self, servers: ReadingServers) -> Sight | None:
-        """What the standby certainly shows from now on; None for the source, whose snapshots tell by themselves."""
+        """Returns what the standby certainly shows from now on; None for the source, whose snapshots say it all."""
         if servers.primary is None:
             return None
         seen, asked = sight(servers.primary), 1

@@ -1,4 +1,4 @@
-"""A part of a repair while it is under way, and what was done for it."""
+"""A part of a repair that is under way, and what was done for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cdc.contract.record import RepairKey, RepairRequest
 
 @dataclass(slots=True)
 class Repaired:
-    """What was done for a part of a request so far; ``again`` holds keys to be looked up once more."""
+    """What was done for a part of a request so far. ``again`` holds keys to be looked up once more."""
 
     rows: int = 0
     tombstones: int = 0
@@ -21,7 +21,7 @@ class Repaired:
 
 @dataclass(slots=True)
 class RepairPart:
-    """A part under way; looked up once more, it has other keys and a recording of its own."""
+    """A part that is under way. When it is looked up once more, it gets other keys and a recording of its own."""
 
     request: RepairRequest
     keys: tuple[RepairKey, ...]

@@ -1,14 +1,14 @@
-"""What the table has for some keys → records: rows, and tombstones for what does not belong in the topic.
+"""Turns what the table has for some keys into records: rows, and tombstones for what does not belong in the topic.
 
-Theory of operation. For each key the record of the row, or its tombstone, is produced under the canonical key unless
-the stream touched that since recording began, as with chunks (``touched``). Other bytes that a reader may take for the
-same key (``{"id":"1"}``), bytes that are no key of the table, and records in a partition where their key does not
-belong are never written by the stream, so they get tombstones in any case.
+Theory of operation. For each key, the row's record or a tombstone is produced under the canonical key, unless the
+stream touched that key since recording began, as with chunks (``touched``). Three things are never written by the
+stream, so they get tombstones in any case: other bytes that a reader may take for the same key (``{"id":"1"}``), bytes
+that are not a key of the table, and records in a partition where their key does not belong.
 
-Readers that know a row by its key's values, and not by its bytes, may take such a tombstone for a deletion of the row
-itself. So its header says that it is of no row; and because not every reader heeds that, the canonical record follows
-it. Where the stream touched the key, its record lies before, and the key is looked up once more, with a recording that
-begins behind the tombstone.
+A reader that knows a row by the values of its key, and not by its bytes, may take such a tombstone for a deletion of
+the row itself. So the tombstone's header says that it belongs to no row. Because not every reader heeds that, the
+canonical record follows the tombstone. Where the stream touched the key, its record comes before the tombstone; then
+the key is looked up once more, with a recording that begins after the tombstone.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class RepairWriter:
 
     Args:
         topic: the state topic.
-        partitions: how many it has.
-        stream: tells where it is.
-        ordinals: of backfilled records.
+        partitions: how many partitions the topic has.
+        stream: tells where the stream is.
+        ordinals: the ordinals of backfilled records.
         around: takes the records.
     """
 
@@ -61,11 +61,11 @@ class RepairWriter:
         """Produce the records for these keys.
 
         Args:
-            keys: as they were asked for.
-            found: what the table has for each; the stream is published up to where that was read.
+            keys: the keys as they were asked for.
+            found: what the table has for each key; the stream is published up to where that was read.
             table: encodes rows of ``found``.
-            recording: began before that was read.
-            done: what is done is added here.
+            recording: a recording that began before that was read.
+            done: takes the counts of what is done.
         """
         lsn, now = LSN(self._stream.settled_lsn - 1), time.time_ns() // 1_000
         stamp = HeaderStamp(lsn, None, now, found.moment.snapshot_text)
@@ -87,8 +87,10 @@ class RepairWriter:
                 done.bytes += len(key)
                 written.add(key)
                 is_moved = True
+            # Once per key, but again after each tombstone that a reader may take for the row's
             if canonical is None or (canonical in written and not is_moved):
                 continue
+            # A TRUNCATE that the reading does not see removed the rows that it has; a missing row is still missing
             if canonical in recording.keys or (is_emptied and answer.row is not None):
                 if is_moved:
                     done.again.append(RepairKey(canonical))
@@ -131,7 +133,7 @@ class RepairWriter:
 
 
 def _canonical(table: TableEncoder, names: Sequence[str], answer: KeyAnswer) -> bytes | None:
-    """The bytes that the stream would write; None for what is no key of the table."""
+    """Returns the key's bytes as the stream would write them; None for what is not a key of the table."""
     if answer.row is not None:
         return table.key(answer.row)
     if answer.key is None:

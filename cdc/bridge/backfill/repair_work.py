@@ -1,10 +1,10 @@
-"""Repairs by key, as the publishing thread sees them: parts of requests, looked up by a reader, published when due.
+"""Repairs by key, as the publishing thread sees them: parts of requests that a reader looks up, published when due.
 
-The parts of one request share a recording of touched keys, which begins when the first is taken up and never earlier:
-a key that the stream touched before somebody found it to differ may differ since. So requests are done one by one.
+The parts of one request share a recording of touched keys. It begins when the first part is taken up, never earlier: a
+key that the stream touched before somebody found it to differ may still differ. So requests are done one by one.
 
-A part's records, its outcome and the tombstone of the request are produced in one Kafka transaction. Whoever dies in
-between leaves the request, and the next bridge does all of it.
+A part's records, its outcome and the tombstone of the request are produced in one Kafka transaction. A bridge that dies
+before the commit leaves the request in place, and the next bridge does all of it.
 """
 
 from __future__ import annotations
@@ -31,9 +31,11 @@ from cdc.contract.record import RepairOutcome, RepairRequest
 from cdc.contract.repair import repair_key, repair_outcome_value, repair_request_key
 
 _AHEAD: Final = 4
-"""Parts looked up while one is published: a reader then rarely waits, and their rows are little memory."""
+"""How many parts are looked up ahead of the one being published: a reader rarely waits, and their rows need little
+memory."""
 
 _PRUNE_KEYS: Final = 50_000
+"""Fewer recorded keys are not worth a pass over them: they take less than 9 MB."""
 
 log = structlog.get_logger("cdc.repair")
 
@@ -50,14 +52,14 @@ class _Job:
 
 
 class Repairs:
-    """All repairs of one session.
+    """Does all repairs of one session.
 
     Args:
-        waiting: parts that were asked for, by their records' keys, in order; taken from here one by one.
+        waiting: the parts that were asked for, by their records' keys, in order; taken from here one by one.
         start_reader: called when there is something to read for the first time.
-        stream: tells where it is, and which keys it touches.
-        ordinals: of backfilled records.
-        around: see ``Surroundings``.
+        stream: tells where the stream is, and which keys it touches.
+        ordinals: the ordinals of backfilled records.
+        around: what repairs need from the bridge.
     """
 
     def __init__(
@@ -82,21 +84,21 @@ class Repairs:
 
     @property
     def is_active(self) -> bool:
-        """Whether something is asked for or under way."""
+        """Whether a repair was asked for or is under way."""
         return bool(self._waiting) or self._job is not None
 
     def attend(self) -> None:
-        """Have the source write out what a part waits for."""
+        """Have the source write out the WAL that a part waits for."""
         self._wait.attend()
 
     def step(self) -> int:
-        """Publish a part, if one is due. Only between source transactions.
+        """Publish a part, if one is due. Call it only between source transactions.
 
         Returns:
-            Bytes of values and keys that were produced.
+            How many bytes of values and keys were produced.
 
         Raises:
-            CdcError: the session ends.
+            CdcError: the session has to end.
         """
         if not self.is_active:
             return 0
@@ -115,7 +117,7 @@ class Repairs:
             self._reader.close()
 
     def _feed(self) -> None:
-        """Give the reader parts of the request under way, or of the next one when that is done."""
+        """Give the reader parts of the present request, or of the next one when that is done."""
         while len(self._under_way) < _AHEAD and (request := self._next()) is not None:
             del self._waiting[repair_request_key(request.request, request.part)]
             job = self._job or self._begin(request)
@@ -127,7 +129,7 @@ class Repairs:
                 self._submit(job, part)
 
     def _next(self) -> RepairRequest | None:
-        """The next part of the request under way; when all of it is done, that of another one."""
+        """Returns the next part of the present request; when all of it is done, the first of another one."""
         if self._job is not None:
             mine = (each for each in self._waiting.values() if each.request == self._job.request)
             if (found := next(mine, None)) is not None or self._under_way:
@@ -137,7 +139,7 @@ class Repairs:
         return next(iter(self._waiting.values()), None)
 
     def _begin(self, request: RepairRequest) -> _Job | None:
-        """Begin to record, then to read. None when the table is not captured."""
+        """Begin to record, then to read; None when the table is not captured."""
         found = self._around.tables().get(request.table)
         if found is None:
             return None
@@ -155,7 +157,7 @@ class Repairs:
         self._reader.submit(KeysTask(part, job.table, keys, part.recording.guard))
 
     def _take(self) -> KeysRead | None:
-        """What the reader brings next; what it cannot read ends the part."""
+        """Returns what the reader brings next. A part that it cannot read ends here."""
         news = self._reader.take() if self._reader is not None else None
         match news:
             case KeysRead():
@@ -165,7 +167,7 @@ class Repairs:
         return None
 
     def _is_due(self, head: KeysRead) -> bool:
-        """Whether the stream is published up to where this was read, and its rows can be encoded."""
+        """Whether the stream is published up to where this was read, and the rows can be encoded."""
         if head.found.moment.lsn > self._stream.settled_lsn:
             self._wait.begin()
             return False
@@ -180,8 +182,8 @@ class Repairs:
             self._finish(
                 part,
                 SourceRefused(
-                    f"table {part.request.table} has another key now",
-                    remedy="run `cdc reconcile --repair` again: it asks with the key of today",
+                    f"the key of table {part.request.table} has changed",
+                    remedy="run `cdc reconcile --repair` again: it will ask with today's key",
                 ),
             )
             return 0
@@ -194,17 +196,17 @@ class Repairs:
             reach("backfill.inside_repair")
             self._finish(part, None)
         if len(job.recording.keys) > _PRUNE_KEYS:
-            job.recording.prune([head.found.moment.snapshot])  # the reader's later snapshots see no less
+            job.recording.prune([head.found.moment.snapshot])  # later snapshots of the reader see no less
         return part.done.bytes - before
 
     def _look_up_again(self, job: _Job, part: RepairPart) -> None:
-        """Behind the tombstones that were just produced."""
+        """Look keys up again, with a recording that begins after the tombstones that were just produced."""
         self._release(part)
         part.keys, part.recording = tuple(part.done.again), self._stream.watch(job.topic)
         self._submit(job, part)
 
     def _release(self, part: RepairPart) -> None:
-        """End a recording that is the part's own."""
+        """End a recording that belongs to this part alone."""
         if self._job is not None and part.recording is not self._job.recording:
             self._stream.forget(part.recording)
 
@@ -212,10 +214,10 @@ class Repairs:
         self._release(part)
         self._under_way.remove(part)
         self._end_part(part.request, part.done, error)
-        self._feed()  # the recording of what is done ends here, and not whenever there is a next step
+        self._feed()  # so that the request's recording ends now, not whenever the next step comes
 
     def _end_part(self, request: RepairRequest, done: Repaired, error: CdcError | None) -> None:
-        """The outcome, and the tombstone of the request, into the Kafka transaction of its records."""
+        """Write the outcome and the request's tombstone into the Kafka transaction of the part's records."""
         topic = "" if self._job is None else self._job.topic
         outcome = RepairOutcome(
             table=request.table,
@@ -241,5 +243,5 @@ class Repairs:
 def _not_captured(table: str) -> TopicRefused:
     return TopicRefused(
         f"the bridge does not capture table {table}",
-        remedy="it runs with another configuration: restart it, or send it SIGHUP",
+        remedy="the bridge runs with another configuration: restart it, or send it SIGHUP",
     )

@@ -1,4 +1,4 @@
-"""What people ask of the running bridge, as it arrives in the progress topic."""
+"""Takes what people ask of the running bridge from the progress topic."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _RECORDS_PER_POLL: Final = 5_000
 
 
 class RequestBox:
-    """Requests, each once.
+    """Hands out requests, each once.
 
     Args:
-        admin: asks the brokers, and has the settings of whoever reads.
-        ends: where reading goes on: behind what was read for ``waiting``.
+        admin: asks the brokers, and has the settings for readers.
+        ends: where reading goes on, after what was read for ``waiting``.
         waiting: requests that were there before.
         repairs: parts of repairs that were there before.
     """
@@ -37,7 +37,7 @@ class RequestBox:
     ) -> None:
         self._new = list(waiting)
         self.repairs = {repair_request_key(each.request, each.part): each for each in repairs}
-        """Parts that nobody took up and nobody took back, in order, by their records' keys; take them out of here."""
+        """Parts that nobody has taken up or withdrawn, in order, by their records' keys. Take them out of here."""
         self._told = {each.request for each in self._new}
         self._told_parts = set(self.repairs)
         self._due = 0.0
@@ -45,7 +45,7 @@ class RequestBox:
         self._reader.add(ends)
 
     def take(self) -> list[BackfillRequest]:
-        """Those that arrived since the last call; asks the brokers' answers twice a second at most."""
+        """Returns the requests that arrived since the last call. Polls the brokers twice a second at most."""
         now = time.monotonic()
         if now >= self._due:
             self._due = now + _INTERVAL_S
@@ -56,7 +56,7 @@ class RequestBox:
         return taken
 
     def close(self) -> None:
-        """Let the client go."""
+        """Close the client."""
         self._reader.close()
 
     def _saw(self, record: StoredRecord) -> None:

@@ -1,4 +1,4 @@
-"""Portions of chunks → records, and ghosts → tombstones: what the backfill adds to the topic."""
+"""Turns portions of chunks into records, and ghosts into tombstones: what the backfill adds to the topic."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from cdc.contract.change import Relation
 from cdc.contract.header import DELETE, HeaderStamp
 
 _MAX_ENCODERS: Final = 32
-"""Portions come from as many chunks in turn as there are readers, 16 at most."""
+"""Portions come from as many chunks in turn as there are readers, of which there are at most 16."""
 
 
 class Ordinals(dict[str, int]):
-    """The last ordinal that a topic's backfilled records got, by topic.
+    """The last ordinal that a topic's backfilled records were given, by topic.
 
-    They share the stream's position on a database at rest, so whoever publishes beside the stream goes on counting:
+    On an idle database, all records beside the stream share one LSN. So whoever publishes them goes on counting, and
     (lsn, seq) never falls within a partition.
     """
 
@@ -32,16 +32,16 @@ class Ordinals(dict[str, int]):
         return 0
 
     def learn(self, topic: str, seq: int) -> None:
-        """Records up to this ordinal were written."""
+        """Note that records up to this ordinal were written."""
         self[topic] = max(self[topic], seq)
 
 
 class BackfillRowWriter:
-    """Produces what is still the newest of its key.
+    """Produces rows that are still the newest of their keys.
 
     Args:
-        stream: tells where it is.
-        ordinals: of backfilled records.
+        stream: tells where the stream is.
+        ordinals: the ordinals of backfilled records.
         around: encodes rows, and takes the records.
     """
 
@@ -53,19 +53,19 @@ class BackfillRowWriter:
         self._ghosts = ("", "")
 
     def is_ready(self, relation: Relation) -> bool:
-        """Whether rows of this relation can be encoded now: not while the stream has yet to come to its new key."""
+        """Whether rows of this relation can be encoded now: not until the stream has come to its new key."""
         return self._encoder_of(relation) is not None
 
     def publish(self, backfill: TableBackfill, lines: list[bytes], view: ChunkView) -> int:
-        """Produce the rows of a portion that the stream did not bring by itself.
+        """Produce the rows of a portion that the stream did not bring itself.
 
         Args:
-            backfill: whose rows they are.
+            backfill: the backfill that the rows belong to.
             lines: the rows, in COPY's text format.
-            view: what they were read in.
+            view: the transaction that they were read in.
 
         Returns:
-            Bytes of values.
+            The total size of the values in bytes.
         """
         topic = backfill.topic
         if not lines or backfill.recording.is_emptied(view.snapshot):
@@ -81,7 +81,7 @@ class BackfillRowWriter:
         return size
 
     def describe_ghosts(self, relation: Relation, snapshot_text: str) -> None:
-        """With which definition and snapshot the following tombstones are written."""
+        """Set the definition and the snapshot that the following tombstones are written with."""
         encoder = self._encoder_of(relation)
         self._ghosts = ("0" * 16 if encoder is None else encoder.table.fingerprint, snapshot_text)
 
@@ -89,7 +89,7 @@ class BackfillRowWriter:
         """Produce tombstones for the keys that the stream did not touch since the sweep began.
 
         Returns:
-            Bytes of keys.
+            The total size of the keys in bytes.
         """
         touched = backfill.recording.keys
         ghosts = [key for key in keys if key not in touched]
@@ -109,10 +109,10 @@ class BackfillRowWriter:
         return HeaderStamp(LSN(self._stream.settled_lsn - 1), None, time.time_ns() // 1_000, snapshot_text)
 
     def _encoder_of(self, relation: Relation) -> LineEncoder | None:
-        """Made once for each chunk, since the catalog is asked for it.
+        """Returns the encoder of a chunk's rows; made once for each chunk, because it takes a query of the catalog.
 
-        A chunk has a relation of its own: the next one may find the table altered, under another key or not ours any
-        more, so it asks again. So do the other portions of the chunk, once the stream has described the table anew.
+        Each chunk has a relation of its own. The next chunk may find that the table was altered, has another key or
+        left the scope, so it asks again. So do the chunk's other portions once the stream has described the table anew.
         """
         info, _ = self._around.tables().get(relation.qualified_name, (None, ""))
         known = self._encoders.get(relation)

@@ -1,4 +1,4 @@
-"""Puts a session's backfill together: what was left undone, what is new, and the threads."""
+"""Puts a session's backfill together: what was left undone, what is new, and the threads that read."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class BridgeSurroundings:
         sql: a connection to the source.
         registry: the session's tables.
         publisher: takes the records.
-        beginnings: a table that was read goes in here when its topic has to be emptied first; the session does that.
-        report: told of every progress that is written.
+        beginnings: takes the encoder of a table that was read and whose topic the session must empty first.
+        report: called with every progress that is written.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class BridgeSurroundings:
         self._tables: dict[str, tuple[TableInfo, str]] = {}
 
     def tables(self) -> Mapping[str, tuple[TableInfo, str]]:
-        """See ``Surroundings``, as for the other methods; put together anew when the registry's tables are others."""
+        """Returns the tables in scope; the mapping is made anew only when the registry has other tables."""
         if self.registry.tables is not self._known:
             self._known = known = self.registry.tables
             topics = (state_topic(self.config, each.namespace, each.name) for each in known)
@@ -108,19 +108,20 @@ class BridgeSurroundings:
         flush_wal(self._sql)
 
     def running(self) -> frozenset[int]:
-        """Transactions under way in the source."""
+        """Returns the transactions that are running in the source."""
         return current_snapshot(self._sql).running
 
 
 def start_backfill(around: BridgeSurroundings, stream: StreamSide, demands: Iterable[Demand]) -> BesideStream:
-    """The backfill and the repairs of one session, with a table for each that has none yet, as ``snapshot.mode`` says.
+    """Start backfills and repairs. Tables without a backfill get one, as ``snapshot.mode`` says.
 
     Args:
-        around: of the session.
-        stream: of the session.
-        demands: what the session itself asks for at its start.
+        around: the session's surroundings.
+        stream: the session's side of the stream.
+        demands: what the session itself demands at its start.
     """
     config, successions = around.config, around.registry.successions
+    # The ends first: what is written meanwhile is read twice, and counts once
     ends = topic_ends(around.admin, around.progress_topic)
     published = read_published(around.admin, around.progress_topic, stream_key(config.source.slot))
 
@@ -131,7 +132,7 @@ def start_backfill(around: BridgeSurroundings, stream: StreamSide, demands: Iter
     backfill = Backfill(records, _readers(config, config.snapshot.parallel), requests, stream, rows, around)
     if config.snapshot.mode != "never":
         new = [each for each in around.tables().values() if _is_new(*each, records, successions)]
-        # What a transaction that is under way wrote before its table joined is not in the stream
+        # A transaction that is running may have changed a table before it joined; the stream does not have that
         stream.distrust(around.running() if new else ())
         _add_new(backfill, new, successions)
     for demand in demands:
@@ -160,7 +161,7 @@ def _readers(config: Config, count: int) -> ChunkReaders:
 
 
 def _records(published: Published, around: BridgeSurroundings, lsn: LSN) -> dict[str, BackfillProgress]:
-    """What the last session left; those of tables that are not captured any more are written anew, as not whole."""
+    """Returns the records that the last session left. Tables that are no longer captured get a new one: not whole."""
     records = {table: each.progress for table, each in published.backfills.items()}
     newest = around.registry.successions.newest
     names = {each.qualified_name: each.topic for each in newest if each.topic}
@@ -172,7 +173,7 @@ def _records(published: Published, around: BridgeSurroundings, lsn: LSN) -> dict
 
 
 def _left(records: Iterable[BackfillProgress], tables: Iterable[TableInfo]) -> list[BackfillProgress]:
-    """Records of tables that are not captured any more, as they should be: should one come back, it is not whole."""
+    """Returns new records for tables that are no longer captured: if one comes back, its topic is not whole."""
     names = {table.qualified_name for table in tables}
     gone = (each for each in records if each.table not in names and each.reason != NOT_CAPTURED)
     return [not_captured(each) for each in gone]
@@ -185,8 +186,9 @@ def _add_new(backfill: Backfill, new: Iterable[tuple[TableInfo, str]], successio
 
 
 def _is_new(table: TableInfo, topic: str, records: Mapping[str, BackfillProgress], successions: Successions) -> bool:
-    """Whether the table's rows have to be published: never done, missed something, or it is another table now."""
+    """Whether the table's rows have to be published: they never were, some were missed, or it is another table now."""
     record, last = records.get(table.qualified_name), successions.last(topic)
     if record is None or record.topic != topic or record.reason == NOT_CAPTURED:
         return True
+    # An open backfill goes on anyway, and finds the new table's heaps
     return last is not None and last.relation_id not in (0, table.oid) and not record.is_open

@@ -1,4 +1,4 @@
-"""What backfills and repairs ask of the stream: how far it is, and which keys it touches from now on."""
+"""What backfills and repairs ask of the stream: how far it is, and which keys it touches."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from cdc.bridge.order.touched import Recording, TouchedKeys
 
 
 class Streamed(Protocol):
-    """What is needed of the order engine."""
+    """What is needed from the order engine."""
 
     @property
     def complete_lsn(self) -> LSN:
-        """Everything that committed before this was taken from the stream; some of it may be held."""
+        """The LSN before which everything that committed was taken from the stream; some of it may be held."""
 
     @property
     def settled_lsn(self) -> LSN:
-        """Everything that committed before this was handed on."""
+        """The LSN before which everything that committed was handed on."""
 
     @property
     def holds_records(self) -> bool:
-        """Whether something is held."""
+        """Whether records are held."""
 
     @property
     def unseen(self) -> Iterable[int]:
-        """Transactions that were taken and that a snapshot may not see yet."""
+        """Transactions that were taken, and that a snapshot may not see yet."""
 
     def distrust(self, xids: Iterable[int]) -> None:
-        """No snapshot is good enough for a backfill that does not see these transactions."""
+        """Reject, for backfills, every snapshot that does not see these transactions."""
 
 
 class StreamSide:
-    """Of one session.
+    """The stream, as backfills and repairs of one session see it.
 
     Args:
         streamed: the order engine.
-        touched: where the order engine notes keys.
+        touched: takes the keys that the order engine notes.
     """
 
     def __init__(self, streamed: Streamed, touched: TouchedKeys) -> None:
@@ -46,32 +46,32 @@ class StreamSide:
 
     @property
     def complete_lsn(self) -> LSN:
-        """See ``Streamed``."""
+        """The LSN before which the engine has taken everything that committed; some of it may be held."""
         return self._streamed.complete_lsn
 
     @property
     def settled_lsn(self) -> LSN:
-        """See ``Streamed``."""
+        """The LSN before which the engine has handed on everything that committed."""
         return self._streamed.settled_lsn
 
     @property
     def holds_records(self) -> bool:
-        """See ``Streamed``."""
+        """Whether the engine holds records."""
         return self._streamed.holds_records
 
     def distrust(self, xids: Iterable[int]) -> None:
-        """See ``Streamed``."""
+        """Reject, for backfills, every snapshot that does not see these transactions."""
         self._streamed.distrust(xids)
 
     def watch(self, topic: str) -> Recording:
-        """Begin to record which keys of a topic are touched, for snapshots that are taken from now on."""
+        """Begin to record which keys of a topic are touched, for snapshots that are taken after this."""
         return self._touched.watch(topic, self._streamed.unseen)
 
     def watch_anew(self, recording: Recording) -> Recording:
-        """End this recording and begin another one of its topic, for what the topic holds now."""
+        """End this recording, and begin another one of the same topic, for a reading of what the topic holds now."""
         self._touched.forget(recording)
         return self._touched.watch(recording.topic, ())
 
     def forget(self, recording: Recording) -> None:
-        """End recording, unless it has ended."""
+        """End a recording, unless it has ended."""
         self._touched.forget(recording)

@@ -1,4 +1,4 @@
-"""What backfills and repairs need of the rest of the bridge, so that they can be tried without servers."""
+"""What backfills and repairs need from the rest of the bridge; tests put something else in its place."""
 
 from __future__ import annotations
 
@@ -13,34 +13,36 @@ from cdc.contract.record import BackfillProgress, BackfillRequest, Ready
 
 
 class Requests(Protocol):
-    """What people ask."""
+    """The source of what people request."""
 
     def take(self) -> Sequence[BackfillRequest]:
-        """Requests that arrived since the last call."""
+        """Returns the requests that arrived since the last call."""
 
     def close(self) -> None:
-        """Ask no more."""
+        """Stop reading requests."""
 
 
 class Ghosts(Protocol):
-    """Keys that a topic has and its table has not."""
+    """Keys that a topic holds, but its table does not."""
 
     def take(self) -> list[bytes] | None:
-        """Some keys, maybe none at the moment; None when all were told."""
+        """Returns some keys, maybe none at the moment; None after the last one."""
 
     def close(self) -> None:
-        """Look for no more."""
+        """Stop looking for them."""
 
 
 class Surroundings(Protocol):
-    """What backfills and repairs do to the world, and ask of it."""
+    """What backfills and repairs do to the outside world, and ask of it."""
 
     def tables(self) -> Mapping[str, tuple[TableInfo, str]]:
-        """Every table in scope by name, with its topic."""
+        """Returns every table in scope by name, with its topic."""
 
     def encoder(self, relation: Relation) -> TableEncoder | None:
-        """Of a relation as it was read; its definition is published. None while the stream is not there yet, or the
-        topic has to begin anew first."""
+        """Returns the encoder of a relation that was read, after publishing its definition.
+
+        None while the stream has not come to that definition, or while the topic has to begin anew first.
+        """
 
     def produce(self, topic: str, key: bytes, value: bytes | None, header: bytes, /) -> None:
         """Take a record."""
@@ -49,22 +51,22 @@ class Surroundings(Protocol):
         """Take records, each with a header."""
 
     def bury(self, topic: str, partition: int, key: bytes, header: bytes, /) -> None:
-        """Take a tombstone for a partition to which its key does not belong."""
+        """Take a tombstone for a partition that its key does not belong to."""
 
     def note(self, key: bytes, value: bytes | None) -> None:
-        """Take a record of the progress topic."""
+        """Take a record for the progress topic."""
 
     def report(self, progress: BackfillProgress) -> None:
-        """A table's progress was noted."""
+        """Learn that a table's progress was noted."""
 
     def end_offsets(self, topic: str) -> tuple[int, ...]:
-        """Of the topic's partitions now, in order."""
+        """Returns where the topic's partitions end now, in their order."""
 
     def ghosts(self, topic: str, below: tuple[int, ...]) -> Ghosts:
-        """Keys whose latest record lies below these offsets, in the topic as it is committed now."""
+        """Returns the keys whose latest record lies below these offsets, in the topic as it is committed now."""
 
     def wal_end(self) -> LSN:
-        """Of the source now."""
+        """Returns the end of the source's WAL now."""
 
     def flush_wal(self) -> None:
-        """Have the source write out WAL that the stream waits for."""
+        """Have the source write out the WAL that the stream waits for."""

@@ -1,6 +1,6 @@
-"""Finds ghosts: live keys of a topic that a complete backfill did not write anew, so the table does not have them.
+"""Finds ghosts: live keys that a complete backfill did not write again, so the table does not have them.
 
-A thread reads the topic partition by partition and hands the keys on in portions; memory is bounded (``live_keys``).
+A thread reads the topic partition by partition, and hands the keys on in portions. Memory is bounded (``live_keys``).
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _POLL_S: Final = 0.05
 
 
 class _SweepGivenUp(Exception):
-    """The sweep was given up."""
+    """Ends the thread, because the sweep was closed."""
 
 
 class Sweep:
-    """One topic's ghosts, as far as they are committed when this is made.
+    """One topic's ghosts, up to what is committed when this object is made.
 
     Args:
-        admin: asks, and has the settings of whoever reads.
+        admin: asks the brokers, and has the settings for readers.
         topic: a state topic.
-        below: by partition: where its end was before the backfill's first chunk.
+        below: the end of each partition before the backfill's first chunk.
     """
 
     def __init__(self, admin: BrokerAdmin, topic: str, below: Sequence[int]) -> None:
@@ -45,7 +45,7 @@ class Sweep:
         self._worker.start()
 
     def take(self) -> list[bytes] | None:
-        """Some keys, maybe none at the moment; None when all were told.
+        """Returns some keys, maybe none at the moment; None after the last one.
 
         Raises:
             CdcError: reading the topic failed.

@@ -1,4 +1,4 @@
-"""One table's backfill, as the publishing thread sees it: its record, the phase it is in, and what is left of it.
+"""One table's backfill, as the publishing thread sees it: its record, its phase, and what is left to do.
 
     WAITING ──▶ LOOKING ──▶ READING ──▶ CONFIRMING ──▶ CONFIRMED ──▶ SWEEPING ──▶ OVER
                    ▲          │  ▲           │             │                        ▲
@@ -6,8 +6,8 @@
                  a heap was      partitions were           nothing is to be swept
                  rewritten       attached
 
-From every phase it may be over at once: it failed, or somebody cancelled it, paused it or began it anew. What is over
-stays over. Another ``TableBackfill`` takes its place when the table is to go on, and what the readers still bring for
+A backfill may end in every phase: it failed, or somebody cancelled it, paused it or began it anew. When it is over, it
+stays over. If the table is to go on, another ``TableBackfill`` takes its place, and what the readers still bring for
 this one is thrown away.
 """
 
@@ -31,47 +31,48 @@ from cdc.contract.record import BackfillProgress, BackfillState, LeafProgress
 from cdc.contract.snapshot import Snapshot
 
 _PRUNE_KEYS: Final = 50_000
+"""Fewer recorded keys are not worth a pass over them: they take less than 9 MB."""
 _PORTION_ROWS: Final = 1_000
 _RATED_CHUNK_S: Final = 1.0
-"""With a rate, a chunk is small enough to be read in about this time: whoever wants to alter the table waits for it."""
+"""The time that a chunk with a rate takes, about. Whoever wants to alter the table waits for the chunk."""
 
 _LOST_AFTER_S: Final = 1.0
 """How much unused time a table with a rate may make up for."""
 
 
 class Phase(enum.Enum):
-    """Where a table's backfill is. The stored state is coarser: all phases from LOOKING to SWEEPING are ``running``."""
+    """The phase of a table's backfill. The stored state is coarser: LOOKING to SWEEPING are all ``running``."""
 
-    WAITING = "for its turn; of the last session it may have been under way"
-    LOOKING = "a reader looks which heaps hold the table's rows"
-    READING = "readers bring chunks of them"
-    CONFIRMING = "everything was read; a reader looks whether partitions were attached meanwhile"
-    CONFIRMED = "none were"
-    SWEEPING = "keys that the topic has and the table has not get tombstones"
-    OVER = "nothing is left to be done: done, failed, cancelled, paused, or another took its place"
+    WAITING = "it waits for its turn; the last session may have begun it"
+    LOOKING = "a reader finds the heaps that hold the table's rows"
+    READING = "readers bring chunks of these heaps"
+    CONFIRMING = "everything was read; a reader checks whether partitions were attached meanwhile"
+    CONFIRMED = "no partition was attached"
+    SWEEPING = "keys that are in the topic and not in the table get tombstones"
+    OVER = "nothing is left to be done: it is done, failed, cancelled or paused, or another one took its place"
 
 
 class TableBackfill:
-    """A table, from when it is asked for, or a session begins, until it is over.
+    """A table's backfill in one session, from the request or the session's beginning until it is over.
 
-    While it is under way it records which keys the stream touches.
+    While it is under way, it records which keys the stream touches.
 
     Args:
-        progress: as stored, or new.
-        stream: of the session.
+        progress: the record, as stored or new.
+        stream: the session's side of the stream.
 
     Attributes:
-        progress: as it is now; what is stored may be behind.
-        phase: see ``Phase``.
+        progress: the record as it is now; the stored one may be older.
+        phase: where the backfill is.
         is_dirty: ``progress`` changed since it was stored.
-        sweep_behind: a sweep may begin when the stream has come to here; None until that was asked for.
+        sweeps_after: the LSN after which a sweep may begin, once the stream is there; None until it was asked for.
     """
 
     def __init__(self, progress: BackfillProgress, stream: StreamSide) -> None:
         self.progress = progress
         self.phase = Phase.WAITING if progress.state in ("waiting", "running") else Phase.OVER
         self.is_dirty = False
-        self.sweep_behind: LSN | None = None
+        self.sweeps_after: LSN | None = None
         self._stream = stream
         self._table: TableInfo | None = None
         self._recording: Recording | None = None
@@ -92,46 +93,46 @@ class TableBackfill:
 
     @property
     def is_looked_at(self) -> bool:
-        """Whether a reader looks at the table as a whole."""
+        """Whether a reader is looking at the table as a whole."""
         return self.phase in (Phase.LOOKING, Phase.CONFIRMING)
 
     @property
     def is_read(self) -> bool:
-        """Whether every block was read and published, and that is still to be confirmed."""
+        """Whether every block was read and published, but that is not confirmed yet."""
         is_all_done = self.phase is Phase.READING and all(map(is_done, self.progress.leaves))
         return is_all_done and not self._pieces
 
     @property
     def is_ahead_of_its_rate(self) -> bool:
-        """Whether it has to wait, so that no more than ``rate`` rows a second are published."""
+        """Whether the table has to wait, so that no more than ``rate`` rows a second are published."""
         return self.progress.rate is not None and time.monotonic() < self._due_s
 
     @property
     def needs_offsets(self) -> bool:
-        """Whether it has to be told where its topic ends before it begins: what lies below may be swept."""
+        """Whether the ends of its topic must be known before it begins: the sweep looks below them."""
         return self.progress.sweep and not self.progress.below
 
     @property
     def table(self) -> TableInfo:
-        """As the catalog had it when this was begun."""
+        """The table, as the catalog had it when the backfill was begun."""
         assert self._table is not None
         return self._table
 
     @property
     def recording(self) -> Recording:
-        """Of the keys that the stream touches, while it is under way."""
+        """The recording of the keys that the stream touches while the backfill is under way."""
         assert self._recording is not None
         return self._recording
 
     @property
     def ghosts(self) -> Ghosts:
-        """What is swept, while it is."""
+        """The keys to be swept, during a sweep."""
         assert self._ghosts is not None
         return self._ghosts
 
     @property
     def described(self) -> tuple[Relation, str]:
-        """The table as it was looked at last, and the snapshot of that."""
+        """The table as it was last looked at, and the snapshot of that."""
         assert self._view is not None
         assert self._view.relation is not None
         return self._view.relation, self._view.snapshot_text
@@ -139,11 +140,11 @@ class TableBackfill:
     # From phase to phase.
 
     def begin(self, table: TableInfo, below: tuple[int, ...]) -> None:
-        """Begin, or go on behind what is done; a reader looks at the table next.
+        """Begin, or go on after what is done. A reader looks at the table next.
 
         Args:
-            table: as the catalog has it now.
-            below: see ``BackfillProgress``.
+            table: the table, as the catalog has it now.
+            below: the ends of the topic's partitions, as in ``BackfillProgress``.
         """
         assert self.phase is Phase.WAITING
         self.phase = Phase.LOOKING
@@ -153,7 +154,7 @@ class TableBackfill:
         self._note(replace(self.progress, state="running", reason="", below=below))
 
     def looked_at(self, view: ChunkedTable) -> None:
-        """Take the heaps as they are now: what is done of one stays done unless it was rewritten or is gone."""
+        """Take the heaps as they are now. What is done of a heap stays done, unless it was rewritten or is gone."""
         known = {(leaf.namespace, leaf.name, leaf.filenode): leaf for leaf in self.progress.leaves}
         leaves = tuple(
             known.get((heap.namespace, heap.name, heap.filenode))
@@ -167,33 +168,33 @@ class TableBackfill:
         self._note(replace(self.progress, leaves=leaves, estimated_rows=view.estimated_rows))
 
     def look(self) -> None:
-        """A reader looks at the table: it was begun, a heap was rewritten, or everything that was known is read."""
+        """Note that a reader looks at the table: after the beginning, a rewrite, or the last of the known blocks."""
         self.phase = Phase.CONFIRMING if self.is_read else Phase.LOOKING
 
     def sweep(self, ghosts: Ghosts) -> None:
-        """From here on keys are recorded anew: what the stream touches behind the sweep's back is no ghost."""
+        """Begin to sweep, with a new recording: a key that the stream touches during the sweep is not a ghost."""
         assert self.phase is Phase.CONFIRMED
         self.phase = Phase.SWEEPING
         self._recording = self._stream.watch_anew(self.recording)
         self._ghosts = ghosts
 
     def finish(self) -> None:
-        """It is done: without a condition every row of the table is in the topic."""
+        """End the backfill as done. Without a condition, every row of the table is in the topic now."""
         self._note(replace(self.progress, whole=self.progress.whole or self.progress.where is None))
         self._end("done", "")
 
     def fail(self, reason: str) -> None:
-        """It cannot go on; ``reason`` is for people."""
+        """End the backfill as failed; ``reason`` is for people to read."""
         self._end("failed", reason)
 
     def give_up(self) -> None:
-        """Another takes its place; the record stays as it is."""
+        """Give way to another backfill of the table; the record stays as it is."""
         self.phase = Phase.OVER
         if self._ghosts is not None:
             self._ghosts.close()
         if self._recording is not None:
             self._stream.forget(self._recording)
-        self._recording = self._ghosts = self._view = None  # there may be thousands of tables
+        self._recording = self._ghosts = self._view = None  # they take memory, and there may be thousands of tables
 
     def _end(self, state: BackfillState, reason: str) -> None:
         self.give_up()
@@ -203,33 +204,33 @@ class TableBackfill:
 
     @property
     def portion_rows(self) -> int:
-        """At most so many rows are published at once."""
+        """The most rows that are published at once."""
         rate = self.progress.rate
         return _PORTION_ROWS if rate is None else max(1, min(rate // 5, _PORTION_ROWS))
 
     def next_piece(self, newest: Snapshot | None) -> Piece | None:
-        """The next blocks for a reader; None when all are done or under way.
+        """Returns the next blocks for a reader; None when all are done or under way.
 
         Args:
-            newest: the newest snapshot that is known by now.
+            newest: the newest snapshot that is known so far.
         """
         if self.phase is not Phase.READING:
             return None
         return self._pieces.next(self.progress.leaves, self._chunk_blocks(), newest)
 
     def give_back(self, piece: Piece) -> None:
-        """It is not under way any more."""
+        """Note that a piece is not under way any more."""
         self._pieces.give_back(piece)
 
     def finished(self, piece: Piece) -> None:
-        """It was published whole."""
+        """Note that a piece was published to its end."""
         self.give_back(piece)
         leaves = self.progress.leaves
         done = (with_done(each, piece.blocks) if piece.is_of(each) else each for each in leaves)
         self._note(replace(self.progress, leaves=tuple(done)))
 
     def prune(self) -> None:
-        """Forget recorded keys that every snapshot under way sees touched. A sweep has none: it needs all keys."""
+        """Forget recorded keys that every snapshot under way sees. A sweep has no snapshot, so it keeps all keys."""
         if self.phase is not Phase.SWEEPING and len(self.recording.keys) > _PRUNE_KEYS:
             self.recording.prune(self._pieces.floors())
 
@@ -244,23 +245,23 @@ class TableBackfill:
     # The record.
 
     def published(self, rows: int, seq: int) -> None:
-        """Rows went out, the last of them with the ordinal ``seq``."""
+        """Note that rows went out, the last of them with the ordinal ``seq``."""
         if self.progress.rate is not None:
-            # Or a table that waited for others would rush afterwards
+            # Unused time expires: a table that had to wait for others must not rush afterwards
             self._due_s = max(self._due_s, time.monotonic() - _LOST_AFTER_S) + rows / self.progress.rate
         self._note(replace(self.progress, rows=self.progress.rows + rows, seq=seq))
 
     def swept(self, keys: int, seq: int) -> None:
-        """Tombstones went out, the last of them with the ordinal ``seq``."""
+        """Note that tombstones went out, the last of them with the ordinal ``seq``."""
         self._note(replace(self.progress, swept=self.progress.swept + keys, seq=seq))
 
     def waits_for(self, reason: str) -> None:
-        """Why nothing comes at the moment; empty when something does."""
+        """Note why nothing comes at the moment; an empty reason means that something does."""
         if self.progress.reason != reason:
             self._note(replace(self.progress, reason=reason))
 
     def stored(self, lsn: LSN) -> BackfillProgress:
-        """The record as it is stored now, where the stream is at ``lsn``."""
+        """Returns the record to be stored now, with the stream at ``lsn``."""
         self.progress = replace(self.progress, lsn=lsn, updated_at=now_us())
         self.is_dirty = False
         return self.progress
@@ -271,5 +272,5 @@ class TableBackfill:
 
 
 def now_us() -> int:
-    """Microseconds since 1970."""
+    """Returns the microseconds since 1970."""
     return time.time_ns() // 1_000

@@ -19,11 +19,11 @@ class ChunkTask(NamedTuple):
     """A chunk to read.
 
     Attributes:
-        backfill: whose chunk it is.
-        piece: of its heaps.
-        chunk: the same for the server.
+        backfill: the backfill that the chunk belongs to.
+        piece: the blocks of the chunk.
+        chunk: what the server is asked for.
         guard: transactions that the snapshot must see.
-        portion_rows: at most so many rows in one portion.
+        portion_rows: the most rows in one portion.
     """
 
     backfill: TableBackfill
@@ -34,7 +34,7 @@ class ChunkTask(NamedTuple):
 
     @classmethod
     def of(cls, backfill: TableBackfill, piece: Piece) -> ChunkTask:
-        """To read this piece."""
+        """Returns the task to read this piece."""
         leaf, (start, end) = piece
         last = None if end >= OPEN else end
         chunk = Chunk(backfill.table, leaf.namespace, leaf.name, start, last, backfill.progress.where)
@@ -50,7 +50,7 @@ class ViewTask(NamedTuple):
 
 
 class KeysTask(NamedTuple):
-    """Rows to look up by their keys, for a part of a repair; ``guard`` as in ``ChunkTask``."""
+    """Rows to look up by their keys, for a part of a repair. ``guard`` is that of ``ChunkTask``."""
 
     part: RepairPart
     table: TableInfo
@@ -59,7 +59,7 @@ class KeysTask(NamedTuple):
 
 
 class Portion(NamedTuple):
-    """Some rows of a chunk, in COPY's text format; ``view`` None when the heap is gone."""
+    """Some rows of a chunk, in COPY's text format. ``view`` is None when the heap is gone."""
 
     task: ChunkTask
     view: ChunkView | None
@@ -82,7 +82,7 @@ class KeysRead(NamedTuple):
 
 
 class ReadFailure(NamedTuple):
-    """Something that cannot be read until somebody changes something."""
+    """A task that cannot be done until somebody changes something."""
 
     task: Task
     error: CdcError
@@ -93,25 +93,25 @@ News: TypeAlias = Portion | Viewed | KeysRead | ReadFailure
 
 
 class Readers(Protocol):
-    """What reads tables, on threads of its own."""
+    """Reads tables, in threads of its own."""
 
     @property
     def count(self) -> int:
-        """How many read at once."""
+        """How many tasks are read at once."""
 
     @property
     def waits_for(self) -> str:
-        """Why a reader cannot go on at the moment, for people; empty when all can."""
+        """Why a reader cannot go on at the moment, for people to read; empty when all readers can."""
 
     @property
     def locked(self) -> Mapping[str, str]:
-        """By table, who keeps readers from it by a lock, for people."""
+        """Who locks a table that readers wait for, by table, for people to read."""
 
     def submit(self, task: Task) -> None:
-        """Have something read, or looked at."""
+        """Have a task done."""
 
     def take(self) -> News | None:
-        """What was read next; None when there is nothing at the moment."""
+        """Returns what was read next; None when there is nothing at the moment."""
 
     def close(self) -> None:
         """End the threads."""

@@ -1,4 +1,4 @@
-"""Whose turn it is: which tables may begin, and whose portion waits aside because its table is ahead of its rate."""
+"""Decides whose turn it is: which tables may begin, and which portions wait because their table exceeds its rate."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from cdc.bridge.backfill.wal_wait import WalWait
 
 
 class Gate:
-    """Which tables may begin.
+    """Decides which tables may begin.
 
     Args:
         ledger: knows what is under way.
-        stream: tells where it is.
+        stream: tells where the stream is.
         around: knows where the source's WAL ends.
-        wait: told whether a table waits for the stream.
+        wait: is told whether a table waits for the stream.
     """
 
     def __init__(self, ledger: Ledger, stream: StreamSide, around: Surroundings, wait: WalWait) -> None:
@@ -29,10 +29,10 @@ class Gate:
         self._wait = wait
 
     def opens(self, backfill: TableBackfill) -> bool:
-        """Whether a table may begin now: tables with a rate come one after another.
+        """Whether a table may begin now. Tables with a rate take turns, one after another.
 
-        One that is swept waits until the stream has come to where the WAL ended when this was first asked. A sweep
-        trusts what comes behind its beginning, so changes that told too little have to lie before it.
+        A table to be swept waits until the stream has come to where the WAL ended when this was first asked. A sweep
+        trusts what the stream brings after the sweep's beginning, so changes that told too little must lie before it.
         """
         if backfill.progress.rate is not None and self._is_rate_in_use():
             return False
@@ -48,23 +48,23 @@ class Gate:
         return any(each.progress.rate is not None for each in self._ledger.under_way)
 
     def _has_come(self, backfill: TableBackfill) -> bool:
-        if backfill.sweep_behind is None:
-            backfill.sweep_behind = self._around.wal_end()
-        return self._stream.complete_lsn >= backfill.sweep_behind
+        if backfill.sweeps_after is None:
+            backfill.sweeps_after = self._around.wal_end()
+        return self._stream.complete_lsn >= backfill.sweeps_after
 
 
 class Aside:
-    """Portions of tables that are ahead of their rate, in order for each table.
+    """Portions of tables that exceed their rates, in order for each table.
 
-    It stays small: while a table has something here no more of it is read, and before that the chunks that all readers
-    take at once, each of about a second.
+    There are few of them: while a table has a portion here, no more of it is read. Before that, it has at most the
+    chunks that all readers take at once, each of about a second.
     """
 
     def __init__(self) -> None:
         self._portions: deque[Portion] = deque()
 
     def keeps(self, portion: Portion) -> bool:
-        """Take it, if its table has to wait; else it may go on."""
+        """Take a portion whose table has to wait; False if the portion may go on."""
         backfill = portion.task.backfill
         if not self.holds(backfill) and not backfill.is_ahead_of_its_rate:
             return False
@@ -72,7 +72,7 @@ class Aside:
         return True
 
     def take(self) -> Portion | None:
-        """The first portion whose table may go on by now."""
+        """Returns the first portion whose table may go on now; None when there is none."""
         waiting: list[TableBackfill] = []
         for portion in self._portions:
             backfill = portion.task.backfill
@@ -83,5 +83,5 @@ class Aside:
         return None
 
     def holds(self, backfill: TableBackfill) -> bool:
-        """Whether something of this table waits, behind which its other portions have to stay."""
+        """Whether a portion of this table waits; its other portions then have to stay in line."""
         return any(each.task.backfill is backfill for each in self._portions)

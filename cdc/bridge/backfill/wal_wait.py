@@ -1,4 +1,4 @@
-"""Waits for a stream that brings nothing: a source at rest keeps the end of its WAL to itself for a while."""
+"""Waits for a stream that brings nothing: an idle source keeps the end of its WAL to itself for a while."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final
 from cdc.bridge.backfill.surroundings import Surroundings
 
 _HELD_S: Final = 0.2
-"""How long something waits, before the source is asked to write out its WAL."""
+"""How long something waits before the source is asked to write out its WAL."""
 
 
 class WalWait:
-    """Of one kind of work.
+    """Watches how long one kind of work waits for the stream.
 
     Args:
         around: asks the source.
@@ -23,15 +23,15 @@ class WalWait:
         self._since = 0.0
 
     def begin(self) -> None:
-        """Something cannot go on before the stream has come further."""
+        """Note that something cannot go on before the stream has come further."""
         self._since = self._since or time.monotonic()
 
     def end(self) -> None:
-        """It could go on."""
+        """Note that nothing waits any more."""
         self._since = 0.0
 
     def attend(self) -> None:
-        """Ask the source when it takes long, and again."""
+        """Ask the source to write out its WAL if the wait is long, and ask again while it lasts."""
         now = time.monotonic()
         if self._since and now - self._since > _HELD_S:
             self._since = now

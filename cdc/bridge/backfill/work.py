@@ -1,12 +1,12 @@
 """The backfill beside the stream: what the publishing thread does between two reads of the stream.
 
-Theory of operation (why it is right: ``touched``). For each table that is under way the order engine notes every
+Theory of operation (``touched`` says why it is right). For each table that is under way, the order engine notes every
 key that the stream touches. Reading threads bring chunks in portions. A portion waits until the stream has published
-everything before its snapshot's H; then the rows that are still the newest are published as ``op=r``, between two
-source transactions, and a chunk's completion stands in the same Kafka transaction as its last rows. A crash therefore
-repeats at most the chunks that were under way.
+everything before its snapshot's H. Then the rows that are still the newest are published as ``op=r``, between two
+source transactions. A chunk's completion is written in the same Kafka transaction as its last rows, so a crash repeats
+at most the chunks that were under way.
 
-Backfill records carry as ``lsn`` the last byte before the position up to which the stream is published. So they belong
+The ``lsn`` of backfill records is the last byte before the position up to which the stream is published. So they belong
 to every cut from that position on, and (lsn, seq) never falls within a partition.
 """
 
@@ -39,15 +39,15 @@ log = structlog.get_logger("cdc.backfill")
 
 
 class Backfill:
-    """All backfills of one session.
+    """Does all backfills of one session.
 
     Args:
-        stored: by table, as the last session left them.
-        readers: running.
-        requests: what people ask.
-        stream: tells where it is, and which keys it touches.
+        stored: the records by table, as the last session left them.
+        readers: the threads that read, already running.
+        requests: what people request.
+        stream: tells where the stream is, and which keys it touches.
         rows: produces the records.
-        around: see ``Surroundings``.
+        around: what backfills need from the bridge.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Backfill:
 
     @property
     def is_active(self) -> bool:
-        """Whether there is something to do now; a paused table is not."""
+        """Whether there is something to do now; a paused table does not count."""
         return self._ledger.is_active
 
     @property
@@ -83,15 +83,15 @@ class Backfill:
         return self._ledger.wants_flush
 
     def flush(self, lsn: LSN) -> None:
-        """Write every record that changed, into the Kafka transaction that is about to be committed."""
+        """Write every changed record into the Kafka transaction that is about to be committed."""
         self._ledger.flush(lsn)
 
     def add(self, table: TableInfo, topic: str, asked: BackfillOrder) -> None:
-        """Take a table up, from its beginning: what was under way for it is given up."""
+        """Take a table up from its beginning, and give up what is under way for it."""
         self._intake.add(table, topic, asked)
 
     def demand(self, demand: Demand) -> None:
-        """Take up what the bridge itself asks for; on record with the next Kafka commit, whatever that holds."""
+        """Take up a demand of the bridge itself. It is recorded with the next Kafka commit, whatever that holds."""
         self._intake.demand(demand)
 
     def attend(self) -> None:
@@ -109,17 +109,17 @@ class Backfill:
             backfill.give_up()
 
     def step(self, commit: Callable[[], None]) -> int:
-        """Publish a portion, if one is due. Only between source transactions.
+        """Publish a portion, if one is due. Call it only between source transactions.
 
         Args:
-            commit: closes the Kafka transaction, into which ``flush`` writes; called when a table that is swept begins,
-                and before its sweep.
+            commit: commits the Kafka transaction, into which ``flush`` writes; called when a table that is to be swept
+                begins, and before its sweep.
 
         Returns:
-            Bytes of values and keys that were produced.
+            The total size of the values and keys that were produced, in bytes.
 
         Raises:
-            CdcError: the session ends.
+            CdcError: the session has to end.
         """
         self._feed(commit)
         for backfill in self._ledger.under_way:
@@ -135,7 +135,7 @@ class Backfill:
     # What the readers do.
 
     def _feed(self, commit: Callable[[], None]) -> None:
-        """Keep every reader busy: chunks of the tables under way first, then the next table."""
+        """Keep every reader busy, first with chunks of the tables under way, then with the next table."""
         while self._tasks_under_way < 2 * self._readers.count:
             task = next(filter(None, map(self._next_task, self._ledger.under_way)), None)
             if task is not None:
@@ -148,7 +148,7 @@ class Backfill:
 
     @property
     def _tasks_under_way(self) -> int:
-        """Without those of tables that somebody has locked: for hours maybe, and the other tables need not wait."""
+        """Tasks under way, except for locked tables: a lock may last for hours, and other tables need not wait."""
         locked = self._readers.locked
         looks = sum(each.is_looked_at for each in self._ledger.under_way if each.name not in locked)
         return looks + sum(count for name, count in self._chunks_under_way.items() if name not in locked)
@@ -164,7 +164,7 @@ class Backfill:
         self._readers.submit(ViewTask(backfill, backfill.table, backfill.progress.where))
 
     def _take(self) -> Portion | None:
-        """The next portion from the readers, if its table may go on; other news of theirs are dealt with."""
+        """Returns the next portion from the readers, if its table may go on. Deals with their other news."""
         match self._readers.take():
             case Portion() as portion:
                 return None if self._aside.keeps(portion) else portion
@@ -185,7 +185,8 @@ class Backfill:
                     backfill,
                     SourceRefused(
                         "the table is gone",
-                        remedy="take it out of source.tables if it stays away; made anew, it is published by itself",
+                        remedy="take it out of source.tables if it is gone for good; if you make it again, the bridge "
+                        "publishes it",
                     ),
                 )
 
@@ -197,7 +198,7 @@ class Backfill:
     # Beginnings.
 
     def _begin_next(self, commit: Callable[[], None]) -> bool:
-        """Begin the next table that may begin, of those that were begun before first; False when there is none."""
+        """Begin the next table that may begin; tables that were begun before come first. False when there is none."""
         for backfill in self._ledger.waiting:
             if self._gate.opens(backfill):
                 if found := self._around.tables().get(backfill.name):
@@ -208,7 +209,7 @@ class Backfill:
         return False
 
     def _begin(self, backfill: TableBackfill, table: TableInfo, commit: Callable[[], None]) -> None:
-        """Offsets first, then recording, then the first chunk: nothing may fall between them."""
+        """Begin a table: first the offsets, then the recording, then the first chunk, or changes would be missed."""
         below = backfill.progress.below
         if backfill.needs_offsets:
             commit()
@@ -222,7 +223,7 @@ class Backfill:
     # Rows.
 
     def _due_view(self, head: Portion) -> ChunkView | None:
-        """What a portion was read in, if its rows may be published now; None when they have to wait, or never may."""
+        """Returns what a portion was read in if its rows may be published now; None if they must wait or be dropped."""
         backfill, view = head.task.backfill, head.view
         if backfill.phase is Phase.OVER:
             self._let_go(head)
@@ -250,11 +251,11 @@ class Backfill:
         if head.is_last:
             reach("backfill.before_chunk_done")
             head.task.backfill.finished(head.task.piece)
-            self._finish_what_is_read(commit)  # a small table need not wait until nothing of the others is left
+            self._finish_what_is_read(commit)  # a small table need not wait until the other tables are read
         return published
 
     def _let_go(self, head: Portion) -> None:
-        """It was published or thrown away."""
+        """Drop a portion that was published, or is not wanted."""
         self._head = None
         self._wait.end()
         if head.is_last:
@@ -263,7 +264,7 @@ class Backfill:
     # Ends.
 
     def _finish_what_is_read(self, commit: Callable[[], None]) -> None:
-        """Not while something is held: a row that was left to the stream may not be in the topic yet."""
+        """End tables that are read. Waits while rows are held: a row left to the stream may not be in the topic yet."""
         if self._stream.holds_records:
             return
         for backfill in self._ledger.under_way:
@@ -276,12 +277,12 @@ class Backfill:
                 self._finish(backfill)
 
     def _begin_sweep(self, backfill: TableBackfill, commit: Callable[[], None]) -> None:
-        commit()
+        commit()  # the sweep reads what is committed, so the backfill's own rows have to be
         self._rows.describe_ghosts(*backfill.described)
         backfill.sweep(self._around.ghosts(backfill.topic, backfill.progress.below))
 
     def _sweep_on(self, backfill: TableBackfill) -> int:
-        """Tombstones for some of the keys that the table does not have."""
+        """Publish tombstones for some of the keys that the table does not have."""
         keys = backfill.ghosts.take()
         if keys is None:
             self._finish(backfill)

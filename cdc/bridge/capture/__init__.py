@@ -1,1 +1,1 @@
-"""Rows out of the source: the replication stream, and readings beside it."""
+"""Reads rows from the source: the replication stream, and tables beside it."""

@@ -1,11 +1,12 @@
-"""A chunk of a backfill: a range of blocks of one heap, read in one snapshot, beside the stream.
+"""Reads a chunk of a backfill: a range of blocks of one heap, in one snapshot, beside the stream.
 
-Block ranges divide a table although its rows move meanwhile: a row that moves is an UPDATE, hence in the stream, which
-has been running since before the first chunk. Only a rewrite moves rows without a word; it changes the filenode.
-No table is written, so a standby can be read as well.
+Block ranges divide a table even though its rows move. A row that moves is an UPDATE, hence in the stream, which was
+running before the first chunk. Only a rewrite moves rows without a word, and it changes the filenode. No table is
+written, so a standby can be read as well.
 
-Order of things in the transaction of a chunk: lock (no rewrite from here on) → snapshot, and with it H, the end of the
-WAL then: whatever the snapshot sees committed before H → rows. H may be asked before the rows: it is the snapshot's.
+The order of steps in a chunk's transaction matters. First comes the lock: no rewrite from here on. Then comes the
+snapshot, and with it H, the end of the WAL at that moment: everything that the snapshot sees committed before H. The
+rows come last. H may be asked for before the rows, because it belongs to the snapshot.
 TID range scans: https://www.postgresql.org/docs/14/release-14.html
 """
 
@@ -36,7 +37,7 @@ from cdc.contract.snapshot import Snapshot
 
 
 class Heap(NamedTuple):
-    """A table or partition that holds rows, as it is now. Without a filenode it is gone."""
+    """A table or partition that holds rows, as it is now. If it has no filenode, it is gone."""
 
     namespace: str
     name: str
@@ -45,11 +46,11 @@ class Heap(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Blocks ``start`` to ``end`` of a heap; ``end`` None means all that follows.
+    """Blocks ``start`` to ``end`` (not included) of a heap; ``end`` is None for all that follow.
 
     Attributes:
-        table: whose rows they are: the root of a partitioned table, or the heap itself.
-        where: SQL condition, None for all rows.
+        table: the table that the rows belong to: the root of a partitioned table, or the heap itself.
+        where: an SQL condition; None for all rows.
     """
 
     table: TableInfo
@@ -61,13 +62,13 @@ class Chunk(NamedTuple):
 
 
 class ChunkView(NamedTuple):
-    """What a chunk is read in.
+    """The transaction that a chunk is read in.
 
     Attributes:
-        snapshot: whose changes its rows have; on a standby they may have more.
-        snapshot_text: the same, as ``pg_current_snapshot()`` prints it.
+        snapshot: the snapshot whose changes the rows have; on a standby they may have more.
+        snapshot_text: the snapshot as ``pg_current_snapshot()`` prints it.
         lsn: H: everything that the snapshot sees committed before it.
-        filenode: of the heap.
+        filenode: the heap's filenode.
         relation: the published columns, as the stream would describe them.
     """
 
@@ -81,7 +82,7 @@ class ChunkView(NamedTuple):
 def open_chunk_reader(
     connection: Mapping[str, str], *, application_name: str, lock_timeout_s: int = 0
 ) -> psycopg.Connection[Any]:
-    """A connection for reading chunks, of the primary or a standby; arguments as for ``connect``."""
+    """Open a connection for reading chunks, to the primary or a standby; the arguments are those of ``connect``."""
     conn = connect(connection, application_name=application_name, lock_timeout_s=lock_timeout_s)
     with source_errors("preparing to read a table"):
         conn.execute("SET default_transaction_read_only = on")
@@ -89,12 +90,12 @@ def open_chunk_reader(
 
 
 class ChunkedTable(NamedTuple):
-    """A table before or after its chunks are read.
+    """A table as a whole, before or after its chunks are read.
 
     Attributes:
-        heaps: what holds its rows now; none when it is gone, or a partitioned table without partitions.
+        heaps: the heaps that hold its rows now; none if the table is gone, or is partitioned without partitions.
         estimated_rows: about how many rows there are to read.
-        relation: as the stream would describe it; None when it is gone.
+        relation: the table as the stream would describe it; None if it is gone.
         snapshot_text: ``pg_current_snapshot()``.
     """
 
@@ -107,11 +108,11 @@ class ChunkedTable(NamedTuple):
 def view_table(
     conn: psycopg.Connection[Any], table: TableInfo, publication: str, where: str | None, sight: Sight | None
 ) -> ChunkedTable:
-    """Look at a table as a whole; waits while somebody holds it locked. ``sight`` as for a chunk.
+    """Look at a table as a whole. Waits while somebody has it locked. ``sight`` is that of a chunk.
 
     Raises:
-        ConfigError: ``where`` is no condition on it.
-        SourceRefused: we may not read the table.
+        ConfigError: ``where`` is not a condition on the table.
+        SourceRefused: our role may not read the table.
         SourceUnavailable: the connection broke.
     """
     with source_errors(f"looking at {table.qualified_name}"):
@@ -133,11 +134,11 @@ def _snapshot_text(conn: psycopg.Connection[Any]) -> str:
 
 
 def flush_wal(conn: psycopg.Connection[Any]) -> None:
-    """Have the server write out WAL that it may otherwise keep for itself for a quarter of a minute.
+    """Have the server write out WAL that it might otherwise keep to itself for a quarter of a minute.
 
-    H lies behind records of no transaction (a page was pruned by a reader, for instance). On a server at rest nobody
-    flushes those, and what is not flushed is not streamed. A logical message that nobody listens to does flush it;
-    without the right to emit one, or on a standby, we wait for the server's background writer.
+    H may lie after records of no transaction, for instance of a page that a reader pruned. On an idle server nobody
+    flushes such records, and what is not flushed is not streamed. A logical message that nobody listens to flushes
+    them. Without the right to emit one, or on a standby, we have to wait for the server's background writer.
     """
     version, emit = conn.info.server_version, "pg_catalog.pg_logical_emit_message"
     with (
@@ -145,19 +146,19 @@ def flush_wal(conn: psycopg.Connection[Any]) -> None:
         source_errors("flushing WAL"),
         conn.transaction(),
     ):
-        # not for a standby: it may be away
+        # do not wait for a synchronous standby: it may be down
         conn.execute("SET LOCAL synchronous_commit = local")
         flush = f"{emit}(false, 'cdc', '', true)" if version >= 170000 else f"{emit}(true, 'cdc', '')"
         conn.execute(f"SELECT {flush} WHERE NOT pg_catalog.pg_is_in_recovery()".encode())
 
 
 class ChunkReader:
-    """One chunk, from its snapshot to its last row. Use it in a ``with`` block; the transaction ends with that.
+    """Reads one chunk, from its snapshot to its last row. The transaction ends with the ``with`` block.
 
     Args:
-        conn: from ``open_chunk_reader``; used by nobody else meanwhile.
+        conn: a connection from ``open_chunk_reader`` that nobody else uses meanwhile.
         chunk: what to read.
-        publication: whose row filter and column list apply.
+        publication: the publication whose row filter and column list apply.
     """
 
     def __init__(self, conn: psycopg.Connection[Any], chunk: Chunk, publication: str) -> None:
@@ -180,14 +181,14 @@ class ChunkReader:
         self.end()
 
     def begin(self, sight: Sight | None) -> ChunkView | None:
-        """Take the snapshot; None when the heap is gone. Can be called again for a newer snapshot.
+        """Take the snapshot; None when the heap is gone. Call it again for a newer snapshot.
 
         Args:
-            sight: on a standby that has replayed so far: what it certainly shows.
+            sight: on a standby, what it certainly shows; it has replayed that far.
 
         Raises:
             SourceUnavailable: the connection broke.
-            SourceRefused: we may not read the table.
+            SourceRefused: our role may not read the table.
         """
         self.end()
         chunk, table = self._chunk, self._chunk.table
@@ -208,10 +209,10 @@ class ChunkReader:
         return ChunkView(moment.snapshot, moment.snapshot_text, moment.lsn, moment.filenode or 0, relation)
 
     def copy(self) -> None:
-        """Ask for the rows.
+        """Start to copy the rows.
 
         Raises:
-            SourceRefused: the server does not take the query: a wrong ``where``, for instance.
+            SourceRefused: the server refuses the query, for instance because of a wrong ``where``.
         """
         chunk = self._chunk
         conditions = [f"ctid >= '({chunk.start},0)'::pg_catalog.tid"]
@@ -223,13 +224,13 @@ class ChunkReader:
             f"COPY (SELECT {columns} FROM ONLY {quoted(chunk.namespace, chunk.name)}"
             f" WHERE {' AND '.join(conditions)}) TO STDOUT"
         )
-        result = self._conn.pgconn.exec_params(query.encode(), None)  # takes one statement only
+        result = self._conn.pgconn.exec_params(query.encode(), None)  # the extended protocol takes one statement only
         if result.status != pq.ExecStatus.COPY_OUT:
             raise self._failed(result)
         self._reading = True
 
     def rows(self, max_rows: int, max_bytes: int) -> list[bytes]:
-        """The next rows as lines of COPY's text format, after ``copy``; fewer than asked for only at the end.
+        """Returns the next rows as lines of COPY's text format, after ``copy``; fewer than asked for only at the end.
 
         Raises:
             SourceUnavailable: the connection broke, or a standby had to cancel the reading.
@@ -251,7 +252,7 @@ class ChunkReader:
                     result = self._result()
                     if result is not None and result.status != pq.ExecStatus.COMMAND_OK:
                         raise self._failed(result)
-                    while self._result() is not None:
+                    while self._result() is not None:  # libpq takes no other command before that
                         pass
         except psycopg.Error as error:
             raise SourceUnavailable(
@@ -260,7 +261,7 @@ class ChunkReader:
         return lines
 
     def end(self) -> None:
-        """End the transaction, whatever state it is in; a reading under way breaks the connection off."""
+        """End the transaction in whatever state it is. A reading that is under way costs the connection."""
         pgconn = self._conn.pgconn
         if self._reading or pgconn.status != pq.ConnStatus.OK:
             self._conn.close()
@@ -269,7 +270,7 @@ class ChunkReader:
                 self._conn.execute("ROLLBACK")
 
     def _result(self) -> pq.abc.PGresult | None:
-        """As libpq's ``get_result``, which by itself would wait for the server with all threads of this process."""
+        """Does what libpq's ``get_result`` does, which would block all threads of this process while it waits."""
         while self._conn.pgconn.is_busy():
             self._wait_for_input()
         return self._conn.pgconn.get_result()
@@ -294,7 +295,7 @@ class ChunkReader:
 
 
 def _estimate_rows(conn: psycopg.Connection[Any], table: TableInfo, where: str | None) -> int:
-    """What the planner expects: it looks at the files, and not only at what ANALYZE once counted."""
+    """Returns the rows that the planner expects. It looks at the files' sizes, not only at what ANALYZE counted."""
     source = table.quoted_name if table.kind == "p" else f"ONLY {table.quoted_name}"
     query = f"EXPLAIN (FORMAT JSON) SELECT FROM {source}" + (f" WHERE {in_parentheses(where)}" if where else "")
     result = conn.pgconn.exec_params(query.encode(), None)

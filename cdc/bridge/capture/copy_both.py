@@ -1,7 +1,7 @@
-"""The one file on ``psycopg.pq``: a walsender session, its START_REPLICATION, and frames in and out.
+"""Runs a walsender session on ``psycopg.pq``: START_REPLICATION, and frames in and out.
 
-psycopg has no replication API, but libpq carries the copy-both protocol, so this works at that level. In: bytes of
-whole CopyData frames. Out: standby status updates made by ``decode.walsender``. It knows nothing of their content.
+psycopg has no replication API, but libpq knows the copy-both protocol, so this works at libpq's level. It reads whole
+CopyData frames as bytes, and sends status updates that ``decode.walsender`` makes. It knows nothing of their content.
 
 https://www.postgresql.org/docs/current/protocol-replication.html
 """
@@ -29,12 +29,12 @@ _UNDEFINED_OBJECT = "42704"
 _PREREQUISITE_STATE = "55000"
 _DATA = "22"
 _DECODING_FAILED = ("XX", _DATA, "54")
-"""Internal error or damage; a value that has no form in UTF-8; a row too large to be sent."""
+"""SQLSTATEs of an internal error or damage, of a value that cannot become UTF-8, and of a row too large to be sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """What IDENTIFY_SYSTEM answers: which cluster, which timeline, how far its WAL is."""
+    """What IDENTIFY_SYSTEM answers: the cluster, the timeline, and how far its WAL is."""
 
     system_identifier: str
     timeline: int
@@ -50,11 +50,11 @@ class CopyBoth:
 
     Raises:
         SourceUnavailable: the server does not answer.
-        SourceRefused: it answers, and will not have us.
+        SourceRefused: the server answers, but refuses the connection.
     """
 
     def __init__(self, connection: Mapping[str, str], *, application_name: str) -> None:
-        # Not PGconn.connect: while a server hangs, that would hold up all other threads, signals included.
+        # Not PGconn.connect: while a server hangs, that would block all other threads, and with them signals.
         self._conn = connect(connection, application_name=application_name, is_walsender=True)
         self._pgconn = self._conn.pgconn
         self._backend_pid = self._pgconn.backend_pid
@@ -63,7 +63,7 @@ class CopyBoth:
 
     @property
     def backend_pid(self) -> int:
-        """The server's process for this session; also after its end."""
+        """The server process of this session, also after its end."""
         return self._backend_pid
 
     def identify(self) -> System:
@@ -75,11 +75,11 @@ class CopyBoth:
         return System(system.decode(), int(timeline), LSN.parse(flush.decode()))
 
     def hold(self, slot: str) -> Holder | None:
-        """Take the lock of a slot, or see that it is ours still; None when others have it. Only before ``start``.
+        """Take the lock of a slot, or check that it is still ours; None if others have it. Only before ``start``.
 
         Raises:
             SourceUnavailable: the connection broke, and with it the lock is gone.
-            SourceRefused: we may not take advisory locks.
+            SourceRefused: our role may not take advisory locks.
         """
         result = self._pgconn.exec_(take_statement(slot))
         if result.status != pq.ExecStatus.TUPLES_OK:
@@ -90,10 +90,10 @@ class CopyBoth:
         return Holder(self._backend_pid, (result.get_value(0, 2) or b"").decode())
 
     def timeline_history(self, timeline: int) -> str:
-        """The history file of a timeline; only before ``start``.
+        """Returns the history file of a timeline; only before ``start``.
 
         Raises:
-            SourceRefused: the server does not have it, or does not show it.
+            SourceRefused: the server does not have the file, or does not show it.
             SourceUnavailable: the connection broke.
         """
         result = self._pgconn.exec_(b"TIMELINE_HISTORY %d" % timeline)
@@ -101,7 +101,7 @@ class CopyBoth:
             if sqlstate_of(result) is None:
                 raise result_error(f"asking how timeline {timeline} began", result)
             raise SourceRefused(
-                f"the server does not tell how timeline {timeline} began: {message_of(result)}",
+                f"the server does not say how timeline {timeline} began: {message_of(result)}",
                 remedy="run `cdc check`: it says what the role lacks for the replication protocol",
             )
         return (result.get_value(0, 1) or b"").decode(errors="replace")
@@ -110,15 +110,15 @@ class CopyBoth:
         """Begin streaming pgoutput from ``start`` or the slot's confirmed position, whichever is later.
 
         Args:
-            slot: to read from.
-            publication: which tables.
+            slot: the slot to read from.
+            publication: the publication that says which tables.
             start: where to begin.
-            streaming: protocol 2, with blocks of large transactions while they run; else protocol 1.
+            streaming: use protocol 2, which sends large transactions in blocks while they run; else protocol 1.
 
         Raises:
-            SourceUnavailable: another session holds the slot; it may be our own from before a crash.
+            SourceUnavailable: another session holds the slot, which may be our own from before a crash.
             GapError: the slot is missing or lost.
-            SourceRefused: the server refuses for another reason, told in the message.
+            SourceRefused: the server refuses for another reason, which the message tells.
         """
         publication_name = publication.replace('"', '""').replace("'", "''")
         result = self._pgconn.exec_(
@@ -135,12 +135,12 @@ class CopyBoth:
                 remedy="stop the other bridge, or leave this one waiting: it takes over when the slot is free",
             )
         if state in (_UNDEFINED_OBJECT, _PREREQUISITE_STATE):
-            raise GapError(f"cannot stream from slot {slot!r}: {message}", remedy="see `cdc status`")
+            raise GapError(f"cannot stream from slot {slot!r}: {message}", remedy="run `cdc status`")
         error = result_error(f"START_REPLICATION on slot {slot!r}", result)
         raise error if error.retryable else SourceRefused(error.message, remedy="run `cdc check`")
 
     def read(self, max_frames: int) -> list[bytes]:
-        """Whole frames that are here already, at most ``max_frames``; empty when the socket is drained.
+        """Returns whole frames that have arrived, at most ``max_frames``; none when the socket is drained.
 
         Raises:
             SourceUnavailable: the stream ended or broke.
@@ -155,6 +155,7 @@ class CopyBoth:
                     continue
                 if size == -1:
                     raise self._ended()
+                # Hand out what is here before reading more, or walsender and bridge would wake each other per frame
                 if frames or not self._poll.poll(0):
                     break
                 self._pgconn.consume_input()
@@ -163,7 +164,7 @@ class CopyBoth:
         return frames
 
     def wait(self, timeout_s: float) -> bool:
-        """Sleep until bytes arrive or the time is over; whether there are bytes, or the connection ended."""
+        """Wait until bytes arrive or the time is over. Returns whether there are bytes, or the connection ended."""
         return bool(self._poll.poll(timeout_s * 1000))
 
     def send(self, frame: bytes) -> None:
@@ -176,11 +177,11 @@ class CopyBoth:
             raise SourceUnavailable(f"the replication stream broke: {error}", remedy=SERVER_AWAY) from error
 
     def close(self) -> None:
-        """End the session; the server frees the slot when it notices."""
+        """End the session. The server frees the slot when it notices."""
         self._conn.close()
 
     def _ended(self) -> SourceUnavailable:
-        result = None if self._pgconn.is_busy() else self._pgconn.get_result()  # which would wait, with all threads
+        result = None if self._pgconn.is_busy() else self._pgconn.get_result()  # if busy, it would block all threads
         if result is None:
             return SourceUnavailable("the replication stream ended: the server closed it", remedy=SERVER_AWAY)
         message = f"the replication stream ended: {result.get_error_message()}"

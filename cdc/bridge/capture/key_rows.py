@@ -1,8 +1,8 @@
-"""Rows of given keys as one snapshot sees them, beside the stream: what a repair publishes.
+"""Reads the rows of given keys as one snapshot sees them, beside the stream: what a repair publishes.
 
-First the keys' texts are cast to the columns' types by themselves, so that a text that is not of its type cannot be
-taken for a key without a row. The cast's own output is the key as the stream would write it. Then one query looks all
-rows up, in the same transaction. Order of things as in ``chunk``: lock → snapshot, and with it H → rows.
+First the keys' texts are cast to the columns' types on their own. So a text that does not fit its type is not taken for
+a key without a row. The cast's output is the key as the stream would write it. Then one query looks up all rows, in the
+same transaction. The order of steps is that of ``chunk``: lock, snapshot with H, rows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KeyTexts: TypeAlias = tuple[bytes, ...]
 
 
 MAX_BYTES: Final = 8 * 1024 * 1024
-"""Of rows that are read at once; what is not read by then is asked for again."""
+"""The most bytes of rows that are read at once. What does not fit is asked for again."""
 
 _FIRST_ROWS: Final = 8
 
@@ -40,9 +40,9 @@ class KeyAnswer(NamedTuple):
     """What the table has for one key.
 
     Attributes:
-        key: as the server writes it; None when it is no key of this table.
-        row: in the relation's order of columns; None when the publication has no such row.
-        is_read: False when it was left out, because the rows before were as large as may be read at once.
+        key: the key as the server writes it; None when it is not a key of this table.
+        row: its values in the relation's order of columns; None when the publication has no such row.
+        is_read: False when the row was left out, because the rows before it reached the limit.
     """
 
     key: KeyTexts | None
@@ -51,7 +51,7 @@ class KeyAnswer(NamedTuple):
 
 
 class KeyRows(NamedTuple):
-    """All answers of one snapshot, in the order in which was asked; ``key`` names the key columns."""
+    """All answers of one snapshot, in the order of the questions; ``key`` names the key columns."""
 
     moment: Moment
     relation: Relation
@@ -70,19 +70,19 @@ def read_keys(
     """Look up the rows of some keys.
 
     Args:
-        conn: from ``open_chunk_reader``; used by nobody else meanwhile.
-        table: whose rows: an ordinary table, or the root of a partitioned one.
-        publication: whose row filter and column list apply.
-        texts: given the key's columns, says what the keys are; None for what cannot be one.
-        suffices: whether a snapshot sees enough; if not, nothing is read.
-        sight: on a standby that has replayed so far: what it certainly shows.
+        conn: a connection from ``open_chunk_reader`` that nobody else uses meanwhile.
+        table: the table: an ordinary one, or the root of a partitioned one.
+        publication: the publication whose row filter and column list apply.
+        texts: takes the key's columns, and returns the keys; None for what cannot be a key.
+        suffices: whether a snapshot sees enough; if it does not, nothing is read.
+        sight: on a standby, what it certainly shows; it has replayed that far.
 
     Returns:
-        None when the snapshot does not suffice; a later one may.
+        None when the snapshot does not suffice, although a later one may.
 
     Raises:
         SourceUnavailable: the connection broke.
-        SourceRefused: the table is gone, or we may not read it.
+        SourceRefused: the table is gone, or our role may not read it.
     """
     name = table.quoted_name
     with source_errors(f"reading {table.qualified_name}", remedy=_grant(conn, table)):
@@ -96,14 +96,14 @@ def read_keys(
             relation = describe(conn, table, published.columns)
             if not set(table.key) <= {column.name for column in relation.columns}:
                 raise SourceRefused(
-                    f"table {table.qualified_name} has no longer the key {', '.join(table.key)}",
-                    remedy="run `cdc reconcile` again: it compares by the key of today",
+                    f"table {table.qualified_name} no longer has the key {', '.join(table.key)}",
+                    remedy="run `cdc reconcile` again: it will use today's key",
                 )
             answers = _answers(conn, table, relation, published.row_filter, texts)
             return KeyRows(moment, relation, table.key, answers)
         except (sqlstate.UndefinedTable, sqlstate.InvalidSchemaName) as error:
             raise SourceRefused(
-                f"table {table.qualified_name} is gone", remedy="take the table out of source.tables if it stays away"
+                f"table {table.qualified_name} is gone", remedy="take it out of source.tables if it is gone for good"
             ) from error
         finally:
             if not conn.closed and conn.pgconn.status == pq.ConnStatus.OK:
@@ -138,12 +138,13 @@ def _answers(
         rows.update(zip((place for place, _ in slice_), found, strict=True))
         read = sum(len(cell) for row in found for cell in row or () if cell is not None)
         size += read
+        # As many rows as fit into the rest, if they are as large as the last ones
         count = max(1, min(2 * count, (MAX_BYTES - size) * len(slice_) // max(read, 1)))
     return tuple(KeyAnswer(key, rows.get(place), place in rows) for place, key in enumerate(keys))
 
 
 def _cast(conn: psycopg.Connection[Any], columns: Sequence[Column], keys: Sequence[KeyTexts]) -> list[KeyTexts | None]:
-    """The keys as the server writes them, None for what is not of its type: the query is halved until it is alone."""
+    """Returns the keys as the server writes them; None for those unfit for their type, found by halving the query."""
     if not keys:
         return []
     conn.execute("SAVEPOINT cast_keys")
@@ -174,8 +175,8 @@ def _rows(
     columns: Sequence[Column],
     keys: Sequence[KeyTexts],
 ) -> list[tuple[bytes | None, ...] | None]:
-    """The row of each key, if there is one."""
-    # The filter names columns without a table, so it is put where no other names are
+    """Returns the row of each key, if there is one."""
+    # The row filter names columns without a table, so it goes where there are no other names
     rows = sql.SQL("SELECT {} FROM {}{}").format(
         sql.SQL(", ").join(sql.Identifier(column.name) for column in relation.columns),
         keyed.source,
@@ -203,7 +204,7 @@ def _rows(
 
 
 def _keys_query(columns: Sequence[Column]) -> sql.Composed:
-    """Ordinal ``o``, and the keys ``c0``, ``c1`` … in their types, from one array of texts per column."""
+    """Returns a query for the ordinal ``o`` and the typed keys ``c0``, ``c1`` …, from an array of texts per column."""
     names = [sql.Identifier(f"v{i}") for i in range(len(columns))]
     casts = [
         sql.SQL("{}::{} AS {}").format(name, sql.SQL(sql_type(column)), sql.Identifier(f"c{i}"))
@@ -223,5 +224,5 @@ def _run(
 
 
 def _only(table: TableInfo) -> str:
-    """Rows of tables that inherit from an ordinary one are not its own."""
+    """Returns ONLY for an ordinary table: rows of tables that inherit from it are not its own."""
     return "ONLY " if table.kind == "r" else ""

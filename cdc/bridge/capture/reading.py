@@ -1,6 +1,6 @@
-"""A table as one transaction of a reader beside the stream sees it: its snapshot, H, and what is published of it.
+"""Reads what one transaction beside the stream sees of a table: its snapshot, H, and what is published of it.
 
-H is the end of the WAL when the snapshot was taken: whatever the snapshot sees committed before that.
+H is the end of the WAL when the snapshot was taken: everything that the snapshot sees committed before that.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from cdc.contract.snapshot import Snapshot
 
 
 class Moment(NamedTuple):
-    """When a transaction reads.
+    """The moment that a transaction reads at.
 
     Attributes:
-        snapshot: whose changes it sees; on a standby it may see more.
-        snapshot_text: the same, as ``pg_current_snapshot()`` prints it.
+        snapshot: the snapshot whose changes it sees; on a standby it may see more.
+        snapshot_text: the snapshot as ``pg_current_snapshot()`` prints it.
         lsn: H: everything that the snapshot sees committed before it.
-        filenode: of the table then; None for a partitioned one.
+        filenode: the table's filenode at that moment; None for a partitioned table.
     """
 
     snapshot: Snapshot
@@ -41,10 +41,10 @@ def moment_of(conn: psycopg.Connection[Any], quoted_name: str, sight: Sight | No
     """Take the snapshot of the transaction that has just begun.
 
     Args:
-        sight: on a standby, what it certainly shows.
+        sight: on a standby, what it certainly shows; None for a primary.
 
     Raises:
-        UndefinedTable: there is no such table any more.
+        UndefinedTable: the table does not exist any more.
     """
     row = conn.execute(_STANDBY_MOMENT if sight else _MOMENT, (quoted_name,)).fetchone()
     assert row is not None
@@ -55,22 +55,22 @@ def moment_of(conn: psycopg.Connection[Any], quoted_name: str, sight: Sight | No
 
 
 class PublishedPart(NamedTuple):
-    """What of a table the publication carries: these columns (None: all), of the rows for which the filter holds."""
+    """What a publication carries of a table: these columns (None: all) of the rows that pass the filter."""
 
     columns: Sequence[str] | None
     row_filter: str | None
 
 
 def published_part(conn: psycopg.Connection[Any], table: TableInfo, publication: str) -> PublishedPart:
-    """Column list and row filter; PostgreSQL 14 has neither. A filter in words waits while somebody locks the table."""
+    """Returns column list and row filter. PostgreSQL 14 has neither. Printing a filter waits for locks on the table."""
     return _published(conn, table, publication, "pg_catalog.pg_get_expr(r.prqual, r.prrelid)")
 
 
 def shape_of(conn: psycopg.Connection[Any], table: TableInfo, publication: str) -> Relation:
-    """The published columns of a table today. Waits for no lock on it.
+    """Returns the published columns of a table today. Waits for no lock on the table.
 
     Raises:
-        SourceAltered: it is gone.
+        SourceAltered: the table is gone.
     """
     with source_errors(f"reading the columns of {table.qualified_name}"):
         return describe(conn, table, _published(conn, table, publication, "NULL").columns)
@@ -85,7 +85,7 @@ def _published(conn: psycopg.Connection[Any], table: TableInfo, publication: str
 
 
 def column_signatures(conn: psycopg.Connection[Any], tables: Sequence[int]) -> dict[int, str]:
-    """By oid of a table: numbers, names and types of its columns, and the values of enums, as a hash."""
+    """Returns by table oid a hash of the numbers, names and types of its columns, and of their enums' values."""
     with source_errors("reading the catalog"):
         rows = conn.execute(
             "SELECT attrelid::bigint,"
@@ -98,8 +98,8 @@ def column_signatures(conn: psycopg.Connection[Any], tables: Sequence[int]) -> d
 
 
 def describe(conn: psycopg.Connection[Any], table: TableInfo, columns: Sequence[str] | None) -> Relation:
-    """The table as the stream's next Relation message would describe it; a domain by its base type, as there."""
-    # PostgreSQL 15 lists generated columns among the published ones; none before 18 sends them.
+    """Returns the table as the stream's next Relation message would describe it, with base types for domains."""
+    # PostgreSQL 15 lists generated columns among the published ones, but no version before 18 sends them.
     generated = columns is not None and conn.info.server_version >= 180000
     values = {"table": table.quoted_name, "columns": columns, "generated": generated}
     rows = conn.execute(_COLUMNS_OF_ONE, values).fetchall()
@@ -115,7 +115,7 @@ def describe(conn: psycopg.Connection[Any], table: TableInfo, columns: Sequence[
 
 
 def columns_of(conn: psycopg.Connection[Any], tables: Sequence[TableInfo]) -> dict[int, tuple[Column, ...]]:
-    """By oid of a table: its columns today but generated ones, in attribute order. Waits for no lock."""
+    """Returns by table oid its columns today, without generated ones, in attribute order. Waits for no lock."""
     keys = {each.oid: each.key for each in tables}
     found: dict[int, list[Column]] = {}
     with source_errors("reading the catalog"):
@@ -131,9 +131,9 @@ def _column(row: Sequence[Any], key: Sequence[str]) -> Column:
     return Column(name, oid, modifier, type_name(namespace, base), name in key, number, enums)
 
 
-# pg_publication_tables would say the same, but it makes the list of all tables, whichever is asked for. A column list
-# and a row filter count only where neither FOR ALL TABLES nor FOR TABLES IN SCHEMA brings the table as well. Stored
-# generated columns come along since PostgreSQL 18, if the publication says so; to_jsonb has NULL where it cannot.
+# pg_publication_tables would say the same, but lists all tables, whichever is asked for. A column list and a row filter
+# count only if neither FOR ALL TABLES nor FOR TABLES IN SCHEMA carries the table as well. From PostgreSQL 18 on, stored
+# generated columns come along if the publication says so; to_jsonb reads NULL where the option is unknown.
 _PUBLISHED_PART: Final = """
 SELECT
   CASE WHEN r.prattrs IS NOT NULL OR to_jsonb(p) ->> 'pubgencols' = 's' THEN ARRAY(
@@ -157,8 +157,8 @@ SELECT pg_catalog.pg_current_snapshot()::text, pg_catalog.pg_current_wal_insert_
   pg_catalog.pg_relation_filenode(%s::pg_catalog.regclass)::bigint
 """
 
-# Of each value of an enum in a column's type, deep down maybe, its oid and a hash of its label: ALTER TYPE … RENAME
-# VALUE gives rows another text, and nothing of that is in the stream. A label need not be UTF-8, so it is hashed.
+# The oid and a hash of the label of each enum value that occurs in a column's type, however deep. ALTER TYPE … RENAME
+# VALUE gives rows another text, and the stream has nothing of that. Labels are hashed because they need not be UTF-8.
 _LABELS: Final = """
 CASE WHEN a.atttypid < 16384 THEN '[]' ELSE (
   WITH RECURSIVE part AS (

@@ -1,12 +1,14 @@
-"""Re-reads columns that pgoutput left out because an UPDATE did not touch them (unchanged TOAST), by key.
+"""Re-reads, by key, columns that pgoutput left out because an UPDATE did not touch them (unchanged TOAST).
 
-One query per table and batch. ``xmin`` comes along: equal to the transaction's xid means that the row version is the
-very one the stream describes, so the value is exact; otherwise it may be newer than the change at hand.
-A commit is in the WAL before it is visible (longest while a synchronous standby is awaited), so a re-read can come too
-early and find the row before the change, or no row. It therefore takes its snapshot along, and the caller repeats it
-until every transaction that it completes rows of is visible in that.
-Values come through the output functions in text form, as in the stream, not through ``::text`` casts (they differ for
-bool, char(n) and "char").
+There is one query per table and batch. It also reads ``xmin``. If that equals the transaction's xid, the row version is
+the one that the stream describes, so the value is exact; otherwise it may be newer than the change at hand.
+
+A commit is in the WAL before it is visible (longest while a synchronous standby is awaited). So a re-read can come too
+early, and find no row, or the row before the change. Therefore it returns its snapshot, and the caller repeats it until
+the snapshot sees every transaction whose rows it completes.
+
+Values come as text from the output functions, as in the stream, not from ``::text`` casts, which differ for bool,
+char(n) and "char".
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from cdc.contract.snapshot import Snapshot
 
 
 def current_snapshot(connection: psycopg.Connection[Any]) -> Snapshot:
-    """What this connection sees now.
+    """Returns what this connection sees now.
 
     Raises:
         SourceUnavailable: the connection broke.
@@ -43,9 +45,9 @@ class Reread(NamedTuple):
     """What one query found.
 
     Attributes:
-        snapshot: that it read in.
-        numbers: ``attnum`` of each of the relation's columns by then, in the relation's order; 0 for one that is gone.
-        rows: by key; a key without a row is absent.
+        snapshot: the snapshot that it read in.
+        numbers: ``attnum`` of each of the relation's columns, in the relation's order; 0 for one that is gone.
+        rows: the rows by key; keys without a row are absent.
     """
 
     snapshot: Snapshot
@@ -54,7 +56,7 @@ class Reread(NamedTuple):
 
 
 class RereadRow(NamedTuple):
-    """The current row of one key: its columns' values as asked for, and the low 32 bits of the xid that wrote it."""
+    """The current row of one key: the values that were asked for, and the low 32 bits of the xid that wrote it."""
 
     xmin: int
     values: tuple[bytes | None, ...]
@@ -67,23 +69,23 @@ def reread(
     columns: Sequence[str],
     keys: Sequence[tuple[bytes, ...]],
 ) -> Reread:
-    """Read ``columns`` of the rows with these keys as they are now.
+    """Read ``columns`` of the rows with these keys, as they are now.
 
     Args:
         connection: an ordinary connection with the pinned settings; its ``lock_timeout`` bounds the wait for a lock.
-        relation: the table, found by its OID whatever it is called by now; a partitioned root reads its leaves.
-        key_columns: names of the key's columns.
-        columns: names of the columns to read.
-        keys: text-form key values, one tuple per row.
+        relation: the table, found by its OID under any name; a partitioned root reads its leaves.
+        key_columns: the names of the key's columns.
+        columns: the names of the columns to read.
+        keys: the keys' values as text, one tuple per row.
 
     Raises:
-        SourceBusy: a lock was not to be had in time, or the query was cancelled; ask again on the same connection.
-        SourceAltered: the table, or one of these columns, is not there any more as the stream described it; a value of
-            another type has another form than the record's schema says, and where the columns stand in another order,
-            names were exchanged. No later reading completes these rows. A column that is dropped, renamed or given
-            another type writes no row into the stream, so that need not bring another version of them either.
+        SourceBusy: a lock was not granted in time, or the query was cancelled; ask again on the same connection.
+        SourceAltered: the table, or one of these columns, is no longer as the stream described it. With another type,
+            the value would not fit the record's schema. In another order, columns have exchanged their names. No later
+            reading completes these rows. Dropping, renaming or retyping a column writes no row into the stream, so the
+            stream need not bring another version of them either.
         SourceUnavailable: the connection broke.
-        SourceRefused: we may not read the table.
+        SourceRefused: our role may not read the table.
     """
     doing = f"re-reading unchanged TOAST columns of {relation.qualified_name}"
     table = keyed_table(connection, str(relation.relation_id), key_columns)
@@ -93,8 +95,8 @@ def reread(
     if result.status != pq.ExecStatus.TUPLES_OK:
         if (sqlstate_of(result) or "").startswith(_NOT_OF_ITS_TYPE):
             raise SourceAltered(
-                f"{doing}: the key has another type by now: {message_of(result)}",
-                remedy="wait: the row is left to the change of the table, which comes later in the stream",
+                f"{doing}: the key has another type now: {message_of(result)}",
+                remedy="wait: the row follows with the change of the table, which comes later in the stream",
             )
         role = quoted(connection.info.user)
         grant = select_grant(relation.namespace, table.name.as_string(connection), role)
@@ -115,25 +117,25 @@ def reread(
     return Reread(Snapshot.parse((result.get_value(0, 2) or b"").decode()), numbers, rows)
 
 
-_LATER: Final = "wait: the row is left to the change of the table, which comes later in the stream"
+_LATER: Final = "wait: the row follows with the change of the table, which comes later in the stream"
 _NOT_OF_ITS_TYPE: Final = ("22", "42804", "42846")
-"""Data exception, datatype mismatch, no such cast: a key's text was of its type when the stream wrote it."""
+"""Data exception, datatype mismatch, no such cast. A key's text did fit its type when the stream wrote it."""
 
 
 def _numbers(relation: Relation, needed: Sequence[str], found: bytes, doing: str) -> tuple[int, ...]:
-    """The columns' numbers, unless they show that the stream's columns of these names are others.
+    """Returns the columns' numbers, unless they show that the stream meant other columns by these names.
 
-    pgoutput sends columns in the order of their numbers, which they keep for life. So names that come in another order
-    now have been exchanged; types alone would not tell, nor would the names.
+    pgoutput sends columns in the order of their numbers, which they keep for life. So if the names now come in another
+    order, they were exchanged. Neither types nor names alone would tell.
     """
     today = [each.split(b" ") for each in found.split(b",")]
     numbers = tuple(int(number) for number, _, _ in today)
     for column, (_, oid, modifier) in zip(relation.columns, today, strict=True):
         if column.name in needed and (int(oid), int(modifier)) != (column.type_oid, column.type_modifier):
-            raise SourceAltered(f"{doing}: column {column.name} has another type by now", remedy=_LATER)
+            raise SourceAltered(f"{doing}: column {column.name} has another type now", remedy=_LATER)
     there = [number for number in numbers if number]
     if there != sorted(there):
-        raise SourceAltered(f"{doing}: columns have other names by now", remedy=_LATER)
+        raise SourceAltered(f"{doing}: columns have other names now", remedy=_LATER)
     return numbers
 
 
@@ -144,16 +146,16 @@ _COLUMNS: Final = """
  LEFT JOIN pg_catalog.pg_attribute a
    ON a.attrelid = {table}::pg_catalog.regclass AND a.attname = w.name AND NOT a.attisdropped)
 """
-"""Of the statement's snapshot, which is taken behind the lock."""
+"""Reads the columns in the statement's snapshot, which is taken after the lock."""
 
 
 def _query(relation: Relation, table: KeyedTable, key_columns: Sequence[str], columns: Sequence[str]) -> sql.Composed:
-    """Join the table with the keys; each key column is compared in its own type, so the index is used."""
+    """Returns a join of the table with the keys. Each key column is compared in its own type, to use the index."""
     arrays = sql.SQL(", ").join(sql.SQL("${}::text[]").format(sql.SQL(str(i + 1))) for i in range(len(key_columns)))
     names = [sql.Identifier(f"k{i}") for i in range(len(key_columns))]
     types = {column.name: sql_type(column) for column in relation.columns}
     name = sql.Literal(table.name.as_string(None))
-    # The name is resolved again behind the lock that FROM takes: from there on nobody renames the table
+    # The name is resolved again after FROM has taken its lock: from then on, nobody can rename the table
     return sql.SQL(
         "SELECT {}::pg_catalog.regclass::pg_catalog.oid, k.o, pg_catalog.pg_current_snapshot(), {}, t.xmin, {} "
         "FROM unnest({}) WITH ORDINALITY AS k({}, o) LEFT JOIN {} AS t ON {}"
@@ -175,6 +177,6 @@ def _query(relation: Relation, table: KeyedTable, key_columns: Sequence[str], co
 
 
 def text_array(values: Sequence[bytes]) -> bytes:
-    """These texts as a parameter of type ``text[]``."""
+    """Returns these texts as a parameter of type ``text[]``."""
     quoted = (b'"' + value.replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"' for value in values)
     return b"{" + b",".join(quoted) + b"}"

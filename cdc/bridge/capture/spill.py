@@ -1,16 +1,16 @@
-"""The changes of one streamed transaction, on disk until it ends: frames in, rollback to a savepoint, frames out.
+"""Keeps the changes of one streamed transaction on disk until it ends: frames in, rollback to a savepoint, frames out.
 
-Theory of operation. The file has no name: it is removed from its directory as soon as it is open, so nothing is left
-behind however the process ends, and nobody else can read it. Of each frame it keeps the message without the xid that a
-streamed block puts behind the tag, so what comes out is what the server would have sent without streaming.
+Theory of operation. The file has no name: it is removed from its directory as soon as it is open. So nothing remains
+however the process ends, and nobody else can read it. The file holds each frame's message without the xid that a
+streamed block adds after the tag, so what comes out is what the server would have sent without streaming.
 
-A rollback cuts the file off. PostgreSQL gives out xids in order, to a parent before its children, and subtransactions
-nest. So when one is rolled back, the file ends with all of its and its descendants' messages, and these are the ones
-at the end whose xid is not smaller. What describes relations and types among them stays: the server says it once for
-the whole transaction, however deep in it, and does not repeat it after a rollback.
+A rollback cuts the end of the file off. PostgreSQL gives out xids in order, to a parent before its children, and
+subtransactions nest. So when a subtransaction is rolled back, its messages and those of its descendants are the ones at
+the end of the file whose xid is not smaller than its own. Descriptions of relations and types among them are kept: the
+server sends each one once for the whole transaction, however deep in it, and does not repeat it after a rollback.
 
-What has to be remembered is, for each xid that may come in question, where the end of the file begins that holds no
-smaller one: twelve bytes for each subtransaction at most.
+For each xid that may be rolled back, the spill remembers where the part of the file begins that holds no smaller xid.
+That takes at most twelve bytes for each subtransaction.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BODY_AT: Final = _XID_AT + 4
 _unpack_xid = struct.Struct(">I").unpack_from
 _LENGTH: Final = struct.Struct("=I")
 _pack_head = struct.Struct("=IB").pack
-"""In the file: how many bytes follow, the message's tag, and the rest of the message."""
+"""Packs the head of a message in the file: the number of bytes that follow, and the message's tag."""
 
 _BATCH_BYTES: Final = 256 * 1024
 _DESCRIPTIONS: Final = frozenset(b"RY")
@@ -45,11 +45,11 @@ class Spill:
     """The messages of one streamed transaction.
 
     Args:
-        xid: of the transaction itself.
+        xid: the xid of the transaction itself.
         open_file: makes the file.
 
     Raises:
-        SpillError: this machine's disk or limits do not allow it; so do all methods but ``close``.
+        SpillError: this machine's disk or limits do not allow it. All methods but ``close`` raise it, too.
     """
 
     def __init__(self, xid: int, open_file: Callable[[], IO[bytes]] = _unnamed_file) -> None:
@@ -62,7 +62,7 @@ class Spill:
 
     @property
     def size(self) -> int:
-        """Bytes on disk."""
+        """The number of bytes on disk."""
         return self._size
 
     def extend(self, frames: Sequence[bytes]) -> None:
@@ -85,7 +85,7 @@ class Spill:
         self._size = size
 
     def roll_back(self, xid: int) -> None:
-        """Forget a subtransaction, with all that it contains."""
+        """Forget a subtransaction and everything inside it."""
         rank, end = self._rank(xid), self._size
         while self._ranks and self._ranks[-1] >= rank:
             self._ranks.pop()
@@ -103,10 +103,10 @@ class Spill:
                 self._mark(self._xid, end)
 
     def frames(self, header: bytes) -> Iterator[list[bytes]]:
-        """Everything in order, in batches of bounded size, as frames without xid.
+        """Yields everything in order, in batches of bounded size, as frames without xid.
 
         Args:
-            header: of each frame.
+            header: the header that each frame gets.
         """
         rest, wanted = b"", _BATCH_BYTES
         with self._failing("read"):
@@ -130,12 +130,12 @@ class Spill:
                 yield batch
 
     def close(self) -> None:
-        """Let the disk space go."""
-        with suppress(OSError):  # what could not be written is not missed any more
+        """Free the disk space."""
+        with suppress(OSError):  # data that could not be written is not needed any more
             self._file.close()
 
     def _mark(self, xid: int, start: int) -> None:
-        """A message of ``xid`` begins at ``start``."""
+        """Note that a message of ``xid`` begins at ``start``."""
         rank, ranks = self._rank(xid), self._ranks
         while ranks and ranks[-1] > rank:
             ranks.pop()
@@ -145,7 +145,7 @@ class Spill:
             self._starts.append(start)
 
     def _rank(self, xid: int) -> int:
-        """The order in which xids were given out, which start again at 0 after 2^32."""
+        """Returns the rank of an xid in the order in which xids were given out; they start again at 0 after 2^32."""
         return (xid - self._xid) & 0xFFFFFFFF
 
     @contextmanager
@@ -162,7 +162,7 @@ class Spill:
 
 
 def _descriptions(data: bytes) -> bytes:
-    """Of whole messages as they are in the file, those that describe relations and types."""
+    """Returns those messages that describe relations and types, among whole ones as they are in the file."""
     kept, place = [], 0
     while place < len(data):
         end = place + _LENGTH.size + _LENGTH.unpack_from(data, place)[0]

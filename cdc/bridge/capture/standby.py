@@ -1,20 +1,21 @@
-"""What a reading of a standby certainly sees, which a standby cannot tell by itself.
+"""Finds out what a reading on a standby certainly sees, which the standby itself cannot tell.
 
-In recovery ``pg_current_snapshot()`` names no running transaction, so all of them look finished. Therefore its primary
-is asked first: for its snapshot P, and after that for the end of its WAL, L. Who is finished in P wrote its commit
-before L; once the standby has replayed L, whatever it shows has those commits. So P is what a reading sees for sure.
+In recovery, ``pg_current_snapshot()`` names no running transaction, so all of them look finished. Therefore the primary
+is asked first: for its snapshot P, and after that for the end of its WAL, L. A transaction that is finished in P wrote
+its commit before L. Once the standby has replayed L, whatever it shows includes these commits. So P is what a reading
+sees for sure.
 
-Who was running in P may be over by the time of the reading, and visible in it or not. Taken for invisible it is, which
-is safe for every use of a snapshot (``order.touched``): the guard waits until a later P has it; keys that it touched
-stay recorded, hence dropped from the reading, in favour of what the stream has or will have; after its TRUNCATE every
-row of the reading is dropped, those that it or a later one inserted being among the touched. A prepared transaction is
-running in P until COMMIT PREPARED; subtransactions go by their top one, in P and in the stream.
+A transaction that was running in P may be over when the standby is read, and visible or not. It counts as invisible,
+which is safe for every use of a snapshot (``order.touched``). The guard waits until a later P has it. Keys that it
+touched stay recorded, so the reading's rows are dropped in favour of what the stream has or will have. After its
+TRUNCATE, every row of the reading is dropped; rows that it or a later one inserted are among the touched. A prepared
+transaction is running in P until COMMIT PREPARED. Subtransactions count as their top-level one, in P and in the stream.
 
 H, up to which the stream must be published, is the end of the primary's WAL after the reading's snapshot: the standby's
-own replay position moves on only after a commit became visible there.
+own replay position advances only after a commit has become visible there.
 
-Positions are of one history. After a failover a standby may still follow, or follow already, another server than the
-source, and have the same positions with other rows. So both must be on one timeline when the reading thread connects.
+Positions belong to one history. After a failover, a standby may still or already follow another server than the source,
+and have the same positions with other rows. So both must be on one timeline when the reading thread connects.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ class Sight(NamedTuple):
 
 
 def sight(primary: psycopg.Connection[Any]) -> Sight:
-    """Ask the primary.
+    """Ask the primary what is visible.
 
     Raises:
         SourceUnavailable: the connection broke.
     """
     with source_errors("asking the primary what is visible"):
         row = primary.execute(
-            # The statement's snapshot is taken before its functions are called
+            # PostgreSQL takes a statement's snapshot before it calls the statement's functions
             "SELECT pg_catalog.pg_current_snapshot()::text, pg_catalog.pg_current_wal_insert_lsn()::text"
         ).fetchone()
     assert row is not None
@@ -62,7 +63,7 @@ def has_replayed(standby: psycopg.Connection[Any], lsn: LSN) -> bool:
     """Whether a standby shows what committed before ``lsn``.
 
     Raises:
-        SourceUnavailable: the connection broke, or the server is no standby any more.
+        SourceUnavailable: the connection broke, or the server is not a standby any more.
     """
     with source_errors("asking how far the standby is"):
         row = standby.execute(
@@ -78,10 +79,10 @@ def has_replayed(standby: psycopg.Connection[Any], lsn: LSN) -> bool:
 
 
 def refuse_standby(source: psycopg.Connection[Any]) -> None:
-    """See that the source is a primary.
+    """Refuse a source that is a standby.
 
     Raises:
-        SourceRefused: it is a standby: its snapshots take every running transaction for finished.
+        SourceRefused: it is a standby, whose snapshots take every running transaction for finished.
         SourceUnavailable: the connection broke.
     """
     if _server(source).in_recovery:
@@ -95,7 +96,7 @@ def is_standby_of(conn: psycopg.Connection[Any], primary: psycopg.Connection[Any
     """Whether this is a standby of the primary; False when it is the primary itself.
 
     Raises:
-        SourceRefused: it is neither, or follows another server: its rows would not be those of the stream.
+        SourceRefused: it is neither, or follows another server, so that its rows would not be those of the stream.
         SourceUnavailable: a connection broke, or the standby does not follow the source yet.
     """
     here, there = _server(conn), _server(primary)
@@ -116,7 +117,7 @@ def is_standby_of(conn: psycopg.Connection[Any], primary: psycopg.Connection[Any
                 remedy="correct source.dsn or snapshot.dsn, or leave snapshot.dsn out",
             )
         raise SourceUnavailable(
-            f"{where}: it does not follow the source yet, or has not written that down",
+            f"{where}: it does not follow the source yet, or has not recorded that",
             remedy="let primary_conninfo of the standby name the source; if it does, run CHECKPOINT on the standby",
         )
     return True
@@ -147,4 +148,4 @@ SELECT pg_catalog.pg_is_in_recovery(), pg_catalog.pg_postmaster_start_time()::te
     ELSE ('x' || left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 8))::bit(32)::int END
 FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()
 """
-"""A standby writes its timeline down at the restart points, or when it flushes a page: never too early."""
+"""A standby records its timeline at restart points, or when it flushes a page: maybe late, but never too early."""

@@ -1,7 +1,7 @@
-"""The replication stream as the bridge sees it: frames in, confirmed positions out.
+"""The replication stream as the bridge's loop sees it: frames in, confirmed positions out.
 
-The single read loop's lower half. It answers nothing by itself: what may be confirmed is known only to the bridge,
-after a Kafka commit. It remembers the last confirmed position and repeats it when the server asks for a sign of life.
+It confirms nothing by itself, because only the loop knows, after a Kafka commit, what may be confirmed. It remembers
+the last confirmed position, and repeats it when a sign of life is due.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from cdc.bridge.capture.streamed import StreamedTransactions
 from cdc.bridge.decode.walsender import standby_status
 
 FEEDBACK_INTERVAL_S = 1.0
-"""Well below any sensible wal_sender_timeout; and the last sign of life is what ``cdc status`` knows of a bridge whose
-port it cannot ask. Each asks for one in return when nothing has come since the one before: a walsender has nothing to
-say for as long as the database is at rest. So a server that stands still is noticed this much later than it might be.
+"""Well below any sensible wal_sender_timeout. The last sign of life is also all that ``cdc status`` knows of a bridge
+whose port it cannot ask. Each one asks the server for an answer if nothing has come since the one before, because a
+walsender says nothing while the database is idle. So the bridge notices a server that stands still this much later.
 """
 
 _SOURCE_REMEDY = (
-    "look at that process of the server: is it stopped, and is it busy with a big transaction? It also waits when "
+    "look at that process of the server: is it stopped, or busy with a big transaction? It also waits when "
     "synchronized_standby_slots names a standby that lags"
 )
 
@@ -30,9 +30,9 @@ class WalStream:
     """A started ``CopyBoth`` with its feedback.
 
     Args:
-        session: already streaming.
-        confirmed: the position that is safe in Kafka.
-        streaming: the session was started with it: transactions still running are kept on disk until they end.
+        session: a session that is already streaming.
+        confirmed: the position up to which everything is safe in Kafka.
+        streaming: whether it streams large transactions while they run; they are kept on disk until they end.
     """
 
     def __init__(self, session: CopyBoth, confirmed: LSN, *, streaming: bool = False) -> None:
@@ -47,7 +47,7 @@ class WalStream:
 
     @property
     def confirmed(self) -> LSN:
-        """The last position told to the server as flushed: the slot's ``confirmed_flush_lsn``."""
+        """The last position that was reported to the server as flushed: the slot's ``confirmed_flush_lsn``."""
         return self._confirmed
 
     def confirm(self, lsn: LSN) -> None:
@@ -57,14 +57,14 @@ class WalStream:
         self.feedback()
 
     def feedback(self, received: LSN | None = None, *, reply: bool = False) -> None:
-        """Send the confirmed position again, as a sign of life; ``received`` is the server's own position."""
+        """Send the confirmed position again as a sign of life; ``received`` is a position that the server reported."""
         self._received = max(self._received, self._confirmed, received or self._received)
         now_us = time.time_ns() // 1000
         self._session.send(standby_status(self._received, self._confirmed, self._confirmed, now_us, reply=reply))
         self._last_feedback = time.monotonic()
 
     def feedback_if_due(self) -> None:
-        """Send a sign of life when the last one is a while ago, and ask for one unless we wait for that already."""
+        """Send a sign of life if the last one is too old, and ask for an answer unless we wait for one already."""
         self._see_whether_it_answers()
         if time.monotonic() - self._last_feedback > FEEDBACK_INTERVAL_S:
             is_asking = self._asked is not None
@@ -80,7 +80,7 @@ class WalStream:
         return frames
 
     def _see_whether_it_answers(self) -> None:
-        """While Kafka or a table keeps us waiting, nobody reads: an answer that lies in the socket is one, too."""
+        """Look for an answer in the socket: while Kafka or a table makes us wait, nobody reads from it."""
         if self._asked is not None and self._session.wait(0):
             self._end_asking()
 

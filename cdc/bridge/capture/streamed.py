@@ -1,17 +1,18 @@
-"""Protocol 2 in, protocol 1 out: transactions that the server sends while they run become ordinary ones.
+"""Turns protocol 2 into protocol 1: transactions that the server sends while they run become ordinary ones.
 
-Theory of operation. The server sends a large transaction in blocks (StreamStart … StreamStop) while it runs, with
-small ones and blocks of others in between. What is inside a block goes to the transaction's spill and is looked at no
-further. StreamAbort cuts the spill off. At StreamCommit the spill is played back as Begin, its messages, Commit, and
-only then what came behind it. So whoever reads here sees whole transactions in commit order, each once and without what
-was rolled back: the same messages as without streaming, whatever the blocks were. Everything that counts on that
-(ordinals, positions, what a restart repeats) need not know of streaming.
+Theory of operation. The server sends a large transaction in blocks (StreamStart … StreamStop) while it runs, with small
+ones and blocks of others in between. What is inside a block goes to the transaction's spill, unread. StreamAbort cuts
+the spill off. At StreamCommit the spill is played back as Begin, its messages and Commit, and whatever followed comes
+after that. So the reader sees whole transactions in commit order, each once, and without what was rolled back: the same
+messages as without streaming, whatever the blocks were. Everything that counts on that (ordinals, positions, what a
+restart repeats) need not know about streaming.
 
-A description of a relation holds for what the server sends behind it. Played back, an older one would come behind a
-newer one of an ordinary transaction, which the server need not repeat. So the newer one is repeated behind the commit.
+A description of a relation holds for what the server sends after it. When an older description is played back, it would
+come after a newer one from an ordinary transaction, which the server need not repeat. So the newer one is repeated
+after the commit.
 
-A keepalive between blocks may be confirmed as it stands: it says that what *committed* before it was sent. A
-transaction still running commits behind it, and the server sends all of that one again after a restart.
+A keepalive between blocks may be confirmed as it stands: it says that everything that *committed* before it was sent. A
+transaction that is still running commits after it, and the server sends all of it again after a restart.
 
 https://www.postgresql.org/docs/current/protocol-logical-replication.html
 """
@@ -37,16 +38,16 @@ _RELATION_ID: Final = struct.Struct(">I")
 _SHORTEST_CHANGE: Final = _TAG_AT + 5
 
 _SILENCE: Final = [silence()]
-"""For the reader: bytes came, and none for you. Without it the stream would look drained."""
+"""Tells the reader that bytes came, but none for it. Without it the stream would look drained."""
 
 
 class StreamedTransactions:
-    """The frames of a stream with ``streaming`` on, put in the order of commits.
+    """Puts the frames of a stream with ``streaming`` on into commit order.
 
     Args:
-        source: frames that are here already, at most so many; empty when the socket is drained.
-        sign_of_life: called between batches while a spill is played back, when nothing is read from the server.
-        new_spill: makes the place for a transaction with this xid.
+        source: returns frames that have arrived, at most this many; none when the socket is drained.
+        sign_of_life: called between batches while a spill is played back, because nothing is read from the server then.
+        new_spill: makes the spill of a transaction with this xid.
     """
 
     def __init__(
@@ -68,15 +69,15 @@ class StreamedTransactions:
         self._ahead: Iterator[list[bytes]] = iter(())
 
     def read(self, max_frames: int) -> list[bytes]:
-        """The next frames of whole transactions; empty when the socket is drained.
+        """Returns the next frames of whole transactions; none when the socket is drained.
 
         Args:
-            max_frames: to take from the source at a time; what is played back comes in batches of its own size.
+            max_frames: the most frames to take from the source at once; a spill comes in batches of its own size.
 
         Raises:
             SourceUnavailable: the stream ended or broke.
-            DecodeError: boundaries that contradict each other.
-            SpillError: this machine's disk cannot take it.
+            DecodeError: the boundaries contradict each other.
+            SpillError: this machine's disk cannot hold the transaction.
         """
         batch = next(self._ahead, None)
         if batch is None:
@@ -88,13 +89,13 @@ class StreamedTransactions:
         return batch
 
     def close(self) -> None:
-        """Let the disk space go; the server sends what was unfinished again."""
+        """Free the disk space. The server sends unfinished transactions again."""
         for spill in self._spills.values():
             spill.close()
         self._spills.clear()
 
     def _in_order(self, frames: list[bytes]) -> Iterator[list[bytes]]:
-        """At least one batch, none of them empty."""
+        """Yields the frames in commit order: at least one batch, none of them empty."""
         passed: list[bytes] = []
         block: list[bytes] = []
         for frame in frames:
@@ -132,7 +133,7 @@ class StreamedTransactions:
             block.clear()
 
     def _boundary(self, frame: bytes) -> StreamCommit | None:
-        """Open, close or drop; a commit is for the caller to play."""
+        """Open, close or drop a transaction; a commit is returned for the caller to play back."""
         match message := self._boundaries.decode(frame[_TAG_AT:]):
             case StreamStart(xid):
                 if xid not in self._spills:
@@ -153,7 +154,7 @@ class StreamedTransactions:
         return None
 
     def _play(self, frame: bytes, committed: StreamCommit) -> Iterator[list[bytes]]:
-        """The transaction as an ordinary one."""
+        """Yields a committed transaction as an ordinary one."""
         header, message = frame[:_TAG_AT], frame[_TAG_AT:]
         xid, flags, commit_lsn, end_lsn, commit_ts = (
             message[start:end] for start, end in ((1, 5), (5, 6), (6, 14), (14, 22), (22, 30))
@@ -175,9 +176,10 @@ class StreamedTransactions:
 
 
 class _Described:
-    """The newest Relation message of each relation, when it arrived, and beside which: a partition's follows its root.
+    """Keeps the newest Relation message of each relation, when it arrived, and its neighbours.
 
-    Repeated alone, a root's would be taken to belong to the next one, whatever that describes.
+    A partition's message follows its root's directly. A root's that is repeated alone would be taken to belong to
+    whatever is described next, so the whole group is repeated.
     """
 
     def __init__(self) -> None:
@@ -185,18 +187,18 @@ class _Described:
         self._group: list[bytes] = []
 
     def add(self, number: int, message: bytes) -> None:
-        """A Relation message arrived as the ``number``-th; it belongs to those directly before it."""
+        """Note the ``number``-th message, which describes a relation; it belongs to those directly before it."""
         self._group.append(message)
         (relation,) = _RELATION_ID.unpack_from(message, 1)
         self._newest[relation] = number, self._group
 
     def end_group(self) -> None:
-        """Something else arrived."""
+        """Note that something other than a description arrived."""
         if self._group:
             self._group = []
 
     def merge(self, played: _Described) -> list[bytes]:
-        """Take what was just played back for known; the messages that arrived later than it, to be repeated."""
+        """Take what was just played back as known. Returns the messages that arrived later, which must be repeated."""
         newer: list[bytes] = []
         for relation, (number, group) in played._newest.items():
             known, since = self._newest.get(relation, (0, group))

@@ -1,4 +1,4 @@
-"""Where a promoted server left the timeline of the one before it.
+"""Finds where a promoted server left the timeline of its predecessor.
 
 https://www.postgresql.org/docs/current/continuous-archiving.html#BACKUP-TIMELINES
 """
@@ -18,20 +18,20 @@ _ANCESTOR: Final = re.compile(r"^\s*(\d+)\s+([0-9A-Fa-f]+/[0-9A-Fa-f]+)", re.MUL
 
 
 def parse_history(content: str) -> dict[int, LSN]:
-    """A timeline history file: by ancestor, the position at which it was left for the next."""
+    """Returns, from a timeline history file, the position at which each ancestor was left for the next timeline."""
     return {int(timeline): LSN.parse(left) for timeline, left in _ANCESTOR.findall(content)}
 
 
 def left_at(connection: Mapping[str, str], timeline: int, ancestor: int) -> LSN | None:
-    """The position up to which ``timeline`` holds the same WAL as ``ancestor``.
+    """Returns the position up to which ``timeline`` holds the same WAL as ``ancestor``.
 
     Args:
-        connection: as ``SourceConfig.connection()`` gives it.
-        timeline: of the server now.
+        connection: libpq's keywords, as ``SourceConfig.connection()`` gives them.
+        timeline: the server's present timeline.
         ancestor: an earlier timeline.
 
     Returns:
-        None when ``timeline`` does not descend from it, or the server does not tell.
+        None when ``timeline`` does not descend from ``ancestor``, or the server does not say.
 
     Raises:
         SourceUnavailable: the server does not answer.

@@ -1,1 +1,1 @@
-"""Pure: bytes of the replication stream → the messages of ``cdc.contract.change``. No socket, no clock, no catalog."""
+"""Turns bytes of the replication stream into messages of ``cdc.contract.change``. Pure: no socket, clock or catalog."""

@@ -1,4 +1,4 @@
-"""Bounds-checked big-endian reads: the only place that touches ``struct``.
+"""Bounds-checked big-endian reads: the only module of the decoder that uses ``struct``.
 
 Cold messages go through ``Reader``. The tuple loop imports the precompiled unpackers and checks its bounds itself.
 """
@@ -20,7 +20,7 @@ _I64 = struct.Struct(">q")
 
 unpack_u16 = _U16.unpack_from
 unpack_u32 = _U32.unpack_from
-unpack_length = struct.Struct(">xI").unpack_from  # a text cell's: behind the byte that says so
+unpack_length = struct.Struct(">xI").unpack_from  # a text cell's length, which follows the byte for its kind
 unpack_row_head = struct.Struct(">IB").unpack_from  # relation id, tuple tag
 
 STANDBY_STATUS: Final = struct.Struct(">BQQQqB")
@@ -28,11 +28,11 @@ XLOG_DATA: Final = struct.Struct(">QQq")
 KEEPALIVE: Final = struct.Struct(">QqB")
 
 POSTGRES_EPOCH_US: Final = 946_684_800_000_000
-"""2000-01-01 UTC in µs since 1970: the server counts time from there."""
+"""2000-01-01 UTC in µs since 1970. The server counts time from there."""
 
 
 class Reader:
-    """Reads one message front to back.
+    """Reads one message from front to back.
 
     Args:
         kind: the message's name, for errors.
@@ -51,7 +51,7 @@ class Reader:
         return self.raw(1)[0]
 
     def flag(self) -> bool:
-        """A byte that is 0 or 1; any other bit would mean something that we do not know."""
+        """Returns a byte that must be 0 or 1; any other bit would mean something that we do not know."""
         value = self.u8()
         if value > 1:
             raise self.error(f"unknown flags 0x{value:02x}", self.offset - 1)
@@ -70,18 +70,18 @@ class Reader:
         return int(_U64.unpack(self.raw(8))[0])
 
     def unix_us(self) -> int:
-        """A server timestamp, as µs since 1970."""
+        """Returns a server timestamp as µs since 1970."""
         return int(_I64.unpack(self.raw(8))[0]) + POSTGRES_EPOCH_US
 
     def raw(self, length: int) -> bytes:
-        """Exactly ``length`` bytes."""
+        """Returns exactly ``length`` bytes."""
         start, self.offset = self.offset, self.offset + length
         if self.offset > len(self._data):
             raise self.error(f"truncated: {length} bytes wanted, {len(self._data) - start} left", start)
         return self._data[start : self.offset]
 
     def string(self) -> str:
-        """A string up to its NUL."""
+        """Returns a string up to its NUL."""
         start = self.offset
         end = self._data.find(b"\0", start)
         if end < 0:
@@ -93,7 +93,7 @@ class Reader:
             raise self.error("string is not UTF-8", start) from error
 
     def end(self) -> None:
-        """Insist that nothing is left."""
+        """Refuse a message that goes on."""
         if self.offset != len(self._data):
             raise self.error(f"{len(self._data) - self.offset} bytes too many", self.offset)
 
@@ -102,7 +102,7 @@ class Reader:
 
 
 def decode_error(kind: str, offset: int, problem: str) -> DecodeError:
-    """The one form of a decoding error: which message, where in it, what is wrong."""
+    """Returns an error that says which message it is, where in it, and what is wrong; the only form of such errors."""
     return DecodeError(
         f"{kind} message, byte {offset}: {problem}",
         remedy="report this with the server's version; the slot keeps the data, nothing was confirmed",

@@ -1,4 +1,4 @@
-"""Lines of ``COPY … TO STDOUT`` in text format → rows, with the values' text as the stream would carry it.
+"""Turns lines of ``COPY … TO STDOUT`` in text format into rows, with the values' text as in the stream.
 
 https://www.postgresql.org/docs/current/sql-copy.html#SQL-COPY-FILE-FORMATS
 """
@@ -15,10 +15,10 @@ _ESCAPED: Final = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\
 
 
 def parse_line(line: bytes) -> Row:
-    r"""One row; ``\N`` is NULL, a backslash before any other character that the server escapes is undone.
+    r"""Returns one row. ``\N`` becomes NULL; a backslash before any other character that the server escapes is undone.
 
     Args:
-        line: as one CopyData message holds it, with its line end.
+        line: the line as one CopyData message holds it, with its line end.
     """
     cells = line[:-1].split(b"\t")
     if b"\\" not in line:

@@ -1,4 +1,4 @@
-"""The messages that are not rows: one function each, fields in wire order, from the byte behind the tag (and xid).
+"""Reads the messages that are not rows: one function each, fields in wire order, starting after the tag (and xid).
 
 https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html
 """
@@ -51,7 +51,7 @@ def read_type(reader: Reader) -> TypeDefinition:
 
 
 def read_truncate(reader: Reader) -> tuple[tuple[int, ...], bool, bool]:
-    """Relation ids, cascade, restart identity."""
+    """Returns relation ids, cascade, and restart identity."""
     count, flags = reader.u32(), reader.u8()
     if flags & ~(_CASCADE | _RESTART_IDENTITY):
         raise reader.error(f"unknown flags 0x{flags:02x}", reader.offset - 1)
@@ -61,7 +61,7 @@ def read_truncate(reader: Reader) -> tuple[tuple[int, ...], bool, bool]:
 
 
 def read_relation(reader: Reader, announced: dict[int, TypeDefinition]) -> Relation:
-    """A relation; types that are not built in must have been announced before, as pgoutput does."""
+    """Returns a relation. Types that are not built in must have been announced before, as pgoutput does."""
     relation_id, namespace, name = reader.u32(), reader.string() or CATALOG, reader.string()
     identity = _IDENTITIES.get(reader.u8())
     if identity is None:

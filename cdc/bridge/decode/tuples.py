@@ -1,8 +1,8 @@
-"""TupleData: the cells of one row. The hottest loop of the bridge, hence by hand and without ``Reader``.
+"""Decodes TupleData, the cells of one row. This is the bridge's hottest loop, hence by hand and without ``Reader``.
 
-How bounds are kept without a check per cell: every cell moves the offset forward by its declared length, an unpacker
+It keeps the bounds without a check per cell. Every cell moves the offset forward by its declared length, an unpacker
 raises when it would read past the end, and the caller compares the last offset with the message's length. So a message
-passes only if each declared length lay inside it; a slice that came out short can never leave this room.
+passes only if each declared length lies inside it, and a slice that came out too short never leaves this package.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _BINARY = ord("b")
 
 
 def read_row(kind: str, data: bytes, offset: int, width: int) -> tuple[Row, int]:
-    """The row that begins at ``offset``, and the offset behind it, which the caller must check against the length.
+    """Returns the row at ``offset``, and the offset after it, which the caller must check against the length.
 
     Args:
         kind: the message's name, for errors.
         data: the whole message.
-        offset: of the tuple, its column count first.
-        width: how many columns the relation has.
+        offset: where the tuple begins, with its number of columns.
+        width: the relation's number of columns.
 
     Raises:
-        DecodeError: truncated, another number of columns, or an unknown kind of cell.
+        DecodeError: the row is truncated, or has a wrong number of columns or an unknown kind of cell.
     """
     cells: list[bytes | Literal[UnchangedToast.UNCHANGED_TOAST] | None] = []
     text, null = _TEXT, _NULL  # locals: this loop runs once per value of the whole database

@@ -17,11 +17,11 @@ KEEPALIVE_TAG: Final = ord("k")
 _STATUS_TAG: Final = ord("r")
 
 XLOG_DATA_HEADER_BYTES: Final = 1 + XLOG_DATA.size
-"""Tag, start LSN, end LSN, send time: the logical message begins behind them."""
+"""Tag, start LSN, end LSN and send time; the logical message begins after them."""
 
 
 class Keepalive(NamedTuple):
-    """The walsender has read the WAL up to ``end_lsn``; it may ask for an answer now. ``send_ts`` is µs since 1970."""
+    """The walsender has read the WAL up to ``end_lsn``, and may want an answer now. ``send_ts`` is µs since 1970."""
 
     end_lsn: LSN
     send_ts: int
@@ -29,10 +29,10 @@ class Keepalive(NamedTuple):
 
 
 def parse_keepalive(frame: bytes) -> Keepalive:
-    """A primary keepalive.
+    """Returns a primary keepalive.
 
     Raises:
-        DecodeError: another frame, a wrong length or an unknown flag.
+        DecodeError: it is another frame, or has a wrong length or an unknown flag.
     """
     if frame[:1] != b"k":
         raise decode_error("keepalive", 0, f"tag {frame[:1]!r}")
@@ -45,24 +45,24 @@ def parse_keepalive(frame: bytes) -> Keepalive:
 
 
 def sent_ts(frame: bytes) -> int:
-    """When the server sent an XLogData frame, µs since 1970 by its clock."""
+    """Returns when the server sent an XLogData frame, in µs since 1970 by its clock."""
     _, _, sent = XLOG_DATA.unpack_from(frame, 1)
     return int(sent) + POSTGRES_EPOCH_US
 
 
 def silence() -> bytes:
-    """A keepalive that says nothing: at position zero, wanting no answer."""
+    """Returns a keepalive that says nothing: it is at position zero, and wants no answer."""
     return b"k" + KEEPALIVE.pack(0, 0, False)
 
 
 def standby_status(written: LSN, flushed: LSN, applied: LSN, now_us: int, *, reply: bool = False) -> bytes:
-    """A standby status update; ``flushed`` is what lets the slot forget.
+    """Returns a standby status update. ``flushed`` is what lets the slot release WAL.
 
     Args:
-        written: received up to here.
-        flushed: durable up to here; the slot's ``confirmed_flush_lsn`` becomes this.
-        applied: visible up to here (only shown in ``pg_stat_replication``).
-        now_us: our clock, µs since 1970.
-        reply: ask the server for a keepalive at once.
+        written: the position up to which we received.
+        flushed: the position up to which it is durable, which becomes the slot's ``confirmed_flush_lsn``.
+        applied: the position up to which it is visible, only shown in ``pg_stat_replication``.
+        now_us: our clock, in µs since 1970.
+        reply: whether the server should send a keepalive at once.
     """
     return STANDBY_STATUS.pack(_STATUS_TAG, written, flushed, applied, now_us - POSTGRES_EPOCH_US, reply)

@@ -1,1 +1,1 @@
-"""In which order changes become records, and what decides about them. Pure: it asks, and never calls."""
+"""Decides in which order changes become records. Pure: it asks, and never calls."""

@@ -1,15 +1,17 @@
 # cython: boundscheck=False, wraparound=False
-"""Ordinary rows from frames to records in C: the short way past decoder, engine and encoder, with the same outcome.
+"""Turns frames of ordinary rows into records in C, without decoder, engine and encoder, but with the same outcome.
 
-``take_rows`` goes through a batch of frames and stops at the first that it declines. It takes inserts, updates and
-deletes of tables that the engine knows, with texts and NULLs in them. It declines all that wants a decision: every other
-message, rows with unchanged TOAST, updates that change the key, tables with a history, the JSON document ``null``,
-and whatever looks wrong. A frame that it declines has changed nothing, so Python takes it from its first byte, and
+``take_rows`` goes through a batch of frames and stops at the first one that it declines. It takes inserts, updates and
+deletes of tables that the engine knows, with texts and NULLs in them. It declines all that needs a decision: other
+messages, rows with unchanged TOAST, updates that change the key, tables with a history, the JSON document ``null``, and
+whatever looks wrong. A frame that it declines has changed nothing. So Python takes that frame from its first byte, and
 Python raises every error.
 
-To read this knowing Python: ``cdef`` declares what is C; ``const unsigned char*`` is an address inside of a frame, which
-the list keeps alive. Nothing checks bounds behind an address, so each length that a frame claims is compared with
-where the frame ends before it is used. Layout: https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html
+To read this if you know Python: ``cdef`` declares what is C. ``const unsigned char*`` is an address inside of a frame,
+which the list keeps alive. Nothing checks bounds past an address, so each length that a frame claims is compared with
+the frame's end before it is used.
+
+https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html has the layout.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -20,20 +22,20 @@ from cdc.contract._header cimport header
 from cdc.contract.formats._objects cimport Buffer, Cell, ObjectWriter
 
 cdef enum:
-    _MESSAGE_AT = 25  # behind the frame's tag and three numbers of eight bytes
+    _MESSAGE_AT = 25  # after the frame's tag and three numbers of eight bytes
     _RELATION_AT = 26
     _TUPLE_AT = 30  # its tag: N, K or O
 
 
 cdef class PlainTable:
-    """What there is to know of a table to write its records; it belongs to one engine.
+    """What it takes to write a table's records; belongs to one engine.
 
     Args:
-        topic: of its records.
-        fingerprint: of its definition.
+        topic: the topic of its records.
+        fingerprint: its definition's fingerprint.
         writers: the compiled writers of values and keys.
-        key_places: of the key's columns, in key order.
-        counts: of its changes.
+        key_places: the indexes of the key's columns, in key order.
+        counts: counts its changes.
     """
 
     cdef str topic
@@ -46,13 +48,13 @@ cdef class PlainTable:
     cdef Cell* old_cells
     cdef Cell* key_cells
     cdef Buffer buffer
-    # Of the transaction that is being read
+    # Set for the transaction that is being read
     cdef object stamp
     cdef bytes inserted  # what stands before a header's ordinal
     cdef bytes updated
     cdef bytes deleted
-    cdef bytes behind_seq
-    # Of this batch
+    cdef bytes after_seq
+    # Set for this batch
     cdef tuple watched
     cdef Py_ssize_t changes
 
@@ -77,23 +79,23 @@ cdef class PlainTable:
         free(self.key_cells)
 
     cdef void begin(self, object stamp, tuple watched) except *:
-        """Rows of this transaction follow."""
+        """Prepare for rows of this transaction."""
         self.watched = watched
         if self.stamp is not stamp:
             self.stamp = stamp
-            before_op, before_seq, self.behind_seq = stamp.around(self.fingerprint)
+            before_op, before_seq, self.after_seq = stamp.around(self.fingerprint)
             self.inserted = before_op + b"c" + before_seq
             self.updated = before_op + b"u" + before_seq
             self.deleted = before_op + b"d" + before_seq
 
     cdef void end(self) except *:
-        """Another table follows, or the batch is over."""
+        """Count the changes, as another table follows or the batch is over."""
         if self.changes:
             self.counts.changes += self.changes
             self.changes = 0
 
     cdef tuple record(self, const unsigned char* at, const unsigned char* end, int64_t seq):
-        """The record of one message, whose tag is at ``at``; None when it is declined."""
+        """Returns the record of one message, whose tag is at ``at``; None when it is declined."""
         cdef unsigned char tag = at[0]
         cdef unsigned char part = at[_TUPLE_AT - _MESSAGE_AT]
         cdef bytes key
@@ -131,10 +133,10 @@ cdef class PlainTable:
                 return None
             value = self.buffer.taken()
         self.changes += 1
-        return (self.topic, key, value, header(before_seq, seq, self.behind_seq), None)
+        return (self.topic, key, value, header(before_seq, seq, self.after_seq), None)
 
     cdef const unsigned char* read(self, const unsigned char* at, const unsigned char* end, Cell* cells) noexcept:
-        """The cells of one tuple, and the address behind it; NULL when it is declined."""
+        """Reads the cells of one tuple. Returns the address after it; NULL when it is declined."""
         cdef Py_ssize_t i
         cdef uint32_t length
         if end - at < 2 or (at[0] << 8 | at[1]) != self.values.width:
@@ -160,7 +162,7 @@ cdef class PlainTable:
         return at
 
     cdef bytes key(self, const Cell* cells):
-        """Of a row; None when it has none, or one that is declined."""
+        """Returns a row's key; None when a column of it is NULL or declined."""
         cdef Py_ssize_t i
         for i in range(self.keys.width):
             self.key_cells[i] = cells[<Py_ssize_t>self.key_places[i]]
@@ -173,19 +175,19 @@ cdef class PlainTable:
 
 
 def take_rows(list frames, Py_ssize_t place, dict relations, dict plain, list ready, int64_t seq, transaction):
-    """Take rows as far as they are ordinary.
+    """Take rows up to the first that is not ordinary.
 
     Args:
         frames: a batch, as the walsender sent them.
-        place: where to begin.
-        relations: by id, as the decoder knows them now.
+        place: the index of the first frame to take.
+        relations: the relations that the decoder knows now, by id.
         plain: the ``PlainTable`` of each relation that is published.
-        ready: where records go.
-        seq: of the last change that was taken.
+        ready: the list that records are added to.
+        seq: the ordinal of the last change that was taken.
         transaction: its ``HeaderStamp``, its 64-bit id, the keys that are watched by topic, and topics with a history.
 
     Returns:
-        The place of the first frame that is declined, and ``seq`` of the last change that was taken.
+        The index of the first frame that is declined, and ``seq`` of the last change that was taken.
     """
     stamp, xid, watched, histories = transaction
     cdef PlainTable table = None

@@ -1,17 +1,17 @@
-"""Row changes in commit order → records in the same order: keys, tombstones, skipped repeats, rows made whole. Pure.
+"""Turns row changes in commit order into records in the same order, with tombstones, and without repeats. Pure.
 
-Theory of operation. The engine is fed messages, has records ready (``take``), and says what it must be told before it
-can go on: how a relation is encoded, rows that have to be read again, a topic that must be emptied first (``needs``).
-It never calls anybody: whoever feeds it fetches, waits and commits, and then answers. While a need is open no message
+Theory of operation. The engine is fed messages and has records ready (``take``). It says what it must be told before it
+can go on (``needs``): how a relation is encoded, rows that have to be read again, a topic that must be emptied first.
+It never calls anybody: whoever feeds it fetches, waits and commits, and then answers. While a need is open, no message
 may be fed. Every method that takes a message or an answer returns the need that is open afterwards, or None.
 
-``seq`` counts the row changes of the source transaction, from 1; (commit LSN, seq) is a change's position and the same
-on every replay. A replay skips what the stored progress covers: whole transactions before its LSN, and the first
-changes of a partly published one. A change is counted when its records are ready or held, so ``progress`` is true at
-every moment: what is committed while a need is open covers only what came before the change at hand.
+``seq`` counts the row changes of the source transaction, from 1. (commit LSN, seq) is a change's position, the same on
+every replay. A replay skips what the stored progress covers: whole transactions before its LSN, and the first changes
+of a partly published one. A change is counted when its records are ready or held, so ``progress`` is true at every
+moment: what is committed while a need is open covers only what came before the present change.
 
-A row with unchanged TOAST cannot be published before it was read again. From the first such row on, changes are held
-back in order (``held``), and ``progress`` ends before them. So the topic's order is the stream's order, always.
+A row with unchanged TOAST cannot be published until it has been read again. From the first such row on, changes are
+held back in order (``held``), and ``progress`` ends before them. So the topic's order is always the stream's order.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from cdc.contract.record import Position, Progress, Ready
 
 _Then: TypeAlias = Callable[[], Need | None] | None
 _Flow: TypeAlias = Generator[Need, Any, _Then]
-"""A change that takes several steps: it yields needs, is sent the answers, and ends with what is to be done then."""
+"""A change that takes several steps. It yields needs, is sent the answers, and returns what is to be done then."""
 
 
 class Engine:
@@ -43,13 +43,13 @@ class Engine:
     Args:
         resume: the stored progress.
         xid: a recent 64-bit transaction id: pgoutput sends only the low 32 bits of each.
-        counts: what happened, for metrics.
-        touched: told of every key that a change touches, for the topics that it watches.
-        histories: state topics whose records need the old row; looked at each time, so it may grow.
+        counts: counts what happened, for metrics.
+        touched: is told every key that a change touches, in the topics that it watches.
+        histories: state topics whose records need the old row; looked up each time, so topics may be added.
 
     Attributes:
         need: what must be answered before the next message; None when nothing.
-        unpublished_since: when the oldest transaction that is not published to its end was committed; 0 when none is.
+        unpublished_since: when the oldest transaction that is not fully published was committed; 0 when there is none.
     """
 
     def __init__(
@@ -85,17 +85,17 @@ class Engine:
 
     @property
     def xid(self) -> int:
-        """64-bit id of the transaction that is being read."""
+        """The 64-bit id of the transaction that is being read."""
         return self._xid
 
     @property
     def inside_transaction(self) -> bool:
-        """Whether a transaction is taken in part, or was published in part before the start, and not to its end."""
+        """Whether a transaction is taken in part, or was published in part before the start and has not ended yet."""
         return self._begin is not None or self._is_rest_awaited
 
     @property
     def is_partial(self) -> bool:
-        """Whether of a transaction only the first changes were handed out."""
+        """Whether only the first changes of a transaction were handed out."""
         return self._partial() is not None
 
     @property
@@ -104,40 +104,40 @@ class Engine:
         return bool(self._held)
 
     def published(self) -> None:
-        """What was handed out is committed in Kafka."""
+        """Note that what was handed out is committed in Kafka."""
         if not self._held:
             self.unpublished_since = 0 if self._begin is None else self._begin.commit_ts
 
     @property
     def complete_lsn(self) -> LSN:
-        """Everything that committed before this was taken; some of it may be held."""
+        """The LSN before which everything that committed was taken; some of it may be held."""
         return self._complete
 
     @property
     def settled_lsn(self) -> LSN:
-        """Everything that committed before this was handed out."""
+        """The LSN before which everything that committed was handed out."""
         return self._held.first[0].complete if self._held else self._complete
 
     @property
     def unseen(self) -> Set[int]:
-        """Transactions that were taken and that a snapshot of the source may not see yet."""
+        """Transactions that were taken, and that a snapshot of the source may not see yet."""
         return self._unseen
 
     def distrust(self, xids: Iterable[int]) -> None:
-        """No snapshot is good enough for a backfill that does not see these transactions, once they are over."""
+        """Reject, for backfills, every snapshot that does not see these transactions, once they are over."""
         self._unseen.update(xids)
 
     def saw(self, sees: Callable[[int], bool]) -> None:
-        """Forget transactions that snapshots of the source see from now on."""
+        """Forget the transactions that snapshots of the source see from now on."""
         self._unseen = {xid for xid in self._unseen if not sees(xid)}
 
     def take(self) -> list[Ready]:
-        """The records that are ready, in order, each once. ``progress`` covers them from now on."""
+        """Returns the records that are ready, in order, each once. ``progress`` covers them from now on."""
         ready, self._ready = self._ready, []
         return ready
 
     def progress(self) -> Progress:
-        """Where the stream is when everything that was ready is published."""
+        """Returns where the stream is once everything that was ready is published."""
         complete, commit_ts = self._complete, self._commit_ts
         if self._held:
             complete, commit_ts, _ = self._held.first[0]
@@ -148,6 +148,7 @@ class Engine:
             standing, seq = self._held.first
             return Position(standing.final_lsn, seq - 1) if seq > 1 else None
         if self._begin is not None and self._begin.final_lsn >= self._resume.lsn:
+            # While a replay skips changes, more of them are published than were read again
             return Position(self._begin.final_lsn, max(self._seq, self._skip))
         return self._resume.partial if self._is_rest_awaited else None
 
@@ -159,12 +160,12 @@ class Engine:
     # Messages.
 
     def advance(self, lsn: LSN) -> None:
-        """A keepalive said that everything before ``lsn`` was sent; true for us only between transactions."""
+        """Take a keepalive: everything before ``lsn`` was sent. That holds for us only between transactions."""
         if self._begin is None and lsn > self._complete:
             self._complete = lsn
 
     def begin(self, message: Begin) -> None:
-        """A source transaction starts: decide how much of it is published already."""
+        """Start a source transaction, and decide how much of it is published already."""
         # The nearest 64-bit id with these low bits: running ids lie within 2^31 of each other
         self._xid += ((message.xid - self._xid + 0x80000000) & 0xFFFFFFFF) - 0x80000000
         self._begin = message
@@ -180,14 +181,14 @@ class Engine:
             self._skip = self._resume.partial.seq
 
     def commit(self, message: Commit) -> None:
-        """A source transaction is complete."""
+        """Complete a source transaction."""
         self._begin = None
         if message.end_lsn > self._complete:
             self._complete = message.end_lsn
             self._commit_ts = message.commit_ts
 
     def feed(self, frames: list[bytes], place: int, relations: dict[int, Relation]) -> int:
-        """Take ordinary rows from ``frames[place]`` on, undecoded (``_frames.pyx``); the place that must be decoded."""
+        """Take ordinary rows from ``frames[place]`` on, undecoded (``_frames.pyx``). Returns where to go on."""
         if self._take_rows is None or self._begin is None or self._held or self._seq < self._skip:
             return place
         transaction = (self._stamp, self._xid, self._watched, self._histories)
@@ -197,7 +198,7 @@ class Engine:
         return place
 
     def insert(self, message: Insert) -> Need | None:
-        """A new row: an upsert."""
+        """Take a new row: an upsert."""
         seq = self._seq + 1
         if seq > self._skip:
             relation, new = message
@@ -217,7 +218,7 @@ class Engine:
         return None
 
     def update(self, message: Update) -> Need | None:
-        """A changed row: an upsert, behind a tombstone of the old key when the key changed."""
+        """Take a changed row: an upsert, after a tombstone of the old key when the key changed."""
         seq = self._seq + 1
         if seq > self._skip:
             relation, old, is_full, new = message
@@ -251,7 +252,7 @@ class Engine:
         return None
 
     def delete(self, message: Delete) -> Need | None:
-        """A removed row: a tombstone."""
+        """Take a removed row: a tombstone."""
         seq = self._seq + 1
         if seq > self._skip:
             relation, old, is_full = message
@@ -270,35 +271,35 @@ class Engine:
         return None
 
     def truncate(self, message: Truncate) -> Need | None:
-        """Every live key of each truncated table gets a tombstone, from what the topic holds at this point."""
+        """Have every live key of each truncated table tombstoned, from what the topic holds at this point."""
         if self._seq + 1 <= self._skip:
             self._seq += 1
             return None
         return self._start(self._truncated(message))
 
     def settle(self) -> Need | None:
-        """What must be read again before everything that was taken can go out; None when nothing is held."""
+        """Have held rows read again, so that everything that was taken can go out; None when nothing is held."""
         return self._start(self._let_go()) if self._held else None
 
     # Answers.
 
     def table(self, table: TableEncoder | None, *, begins_anew: bool = False) -> Need | None:
-        """Answer to ``Definition``.
+        """Answer a ``Definition``.
 
         Args:
-            table: None when the relation is not ours to publish.
-            begins_anew: the topic's rows are not this table's, or under another key: they are deleted first.
+            table: the table's encoder; None when the relation is out of scope.
+            begins_anew: the topic's rows belong to another table, or have another key: they are deleted first.
         """
         assert isinstance(self.need, Definition)
         return self._go_on((table, begins_anew))
 
     def rows(self, answers: Sequence[Answer]) -> Need | None:
-        """Answer to ``Rows``: what became of the first of them, at least of one; the others are asked for again."""
+        """Answer ``Rows``: what became of the first of them, at least of one. The others are asked for again."""
         assert isinstance(self.need, Rows)
         return self._go_on(answers)
 
     def emptied(self) -> Need | None:
-        """Answer to ``Empty``: every live key of the topic got its tombstone."""
+        """Answer an ``Empty``: every live key of the topic has its tombstone."""
         assert isinstance(self.need, Empty)
         return self._go_on(None)
 
@@ -320,7 +321,7 @@ class Engine:
         return self.need
 
     def _met(self, relation: Relation, then: _Then) -> _Flow:
-        """A change of a relation that is not known yet."""
+        """Look up a relation that is not known yet, before the change at hand is taken."""
         yield from self._look_up(relation)
         return then
 
@@ -342,14 +343,14 @@ class Engine:
         return None
 
     def _empty(self, table: TableEncoder, *, is_truncate: bool) -> _Flow:
-        """Behind everything that came before, and before the change at hand is counted."""
+        """Empty a topic after everything that came before, and before the change at hand is counted."""
         yield from self._let_go()
         self._touched.emptied(table.topic, self._xid)
         yield Empty(table, self._stamp.header(TRUNCATE, self._seq + 1, table.fingerprint), is_truncate)
         return None
 
     def _let_go(self) -> _Flow:
-        """Have rows read again, and let what is whole go meanwhile, until nothing is held."""
+        """Have held rows read again until nothing is held, and release what has become whole meanwhile."""
         held = self._held
         while (rows := held.rows()) is not None:
             held.answer((yield rows))
@@ -358,13 +359,13 @@ class Engine:
         return None
 
     def _bounded(self) -> Need | None:
-        """Have what is held read again before there is too much of it."""
+        """Have held rows read again if there are too many of them."""
         return self._start(self._let_go()) if self._held.is_full else None
 
     # Where records go.
 
     def _hold_row(self, table: TableEncoder, row: Row, record: Ready, old_key: bytes | None) -> Need | None:
-        """It waits until it was read again, with everything behind it."""
+        """Hold a row, and with it everything after it, until it has been read again."""
         topic, key, *_ = record
         for keys in self._watched.get(topic, ()):
             keys[key] = self._xid
@@ -374,8 +375,8 @@ class Engine:
         return self._bounded()
 
     def _emit(self, *records: Ready) -> Need | None:
-        """Hand out the records of one change, all or none: ready at once, unless something waits before them."""
-        if not self._watched and not self._held:  # nearly always: the hot path without a compiler
+        """Hand out the records of one change, all or none: at once, unless something before them is held."""
+        if not self._watched and not self._held:  # nearly always true, and the hot path without a compiler
             self._ready += records
             return None
         for record in records:

@@ -1,4 +1,4 @@
-"""Changes that wait in line: from the first one on whose row must be read again, everything is kept in order."""
+"""Changes that wait in line. From the first one whose row must be read again, everything is kept in order."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from cdc.contract.record import Ready
 
 MAX_HELD: Final = 2_000
 MAX_HELD_BYTES: Final = 8 * 1024 * 1024
-"""Bounds of what waits: of memory, and of how much there is to read again at once."""
+"""Limits of what is held: they bound memory, and how much must be read again at once."""
 
 
 class StreamStanding(NamedTuple):
-    """Where the stream stood when a transaction began: up to ``complete`` everything was taken."""
+    """The position of the stream when a transaction began: everything before ``complete`` was taken."""
 
     complete: LSN
     commit_ts: int
@@ -45,7 +45,7 @@ class _Change:
         return self.table is not None and self.answer is None
 
     def records(self) -> Iterator[Ready]:
-        """What goes out; nothing of a row that could not be read, and of one that is gone only its earlier key."""
+        """Yields what goes out: nothing for an unreadable row, and only the old key's tombstone for one that left."""
         table, answer = self.table, self.answer
         if table is None:
             yield self.record
@@ -62,7 +62,7 @@ class _Change:
 
 
 class Held:
-    """What waits, in order; empty most of the time."""
+    """Holds back what waits, in order; empty most of the time."""
 
     def __init__(self) -> None:
         self._changes: deque[_Change] = deque()
@@ -74,17 +74,17 @@ class Held:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more may be added before some of it went out."""
+        """Whether some of it must go out before more may be added."""
         return len(self._changes) >= MAX_HELD or self._bytes >= MAX_HELD_BYTES
 
     @property
     def first(self) -> tuple[StreamStanding, int]:
-        """Where the stream stood before the transaction of the first change that waits, and the change's ordinal."""
+        """The stream's position before the transaction of the first held change, and that change's ordinal."""
         change = self._changes[0]
         return change.standing, change.seq
 
     def add(self, standing: StreamStanding, seq: int, record: Ready) -> None:
-        """A record that only has to wait for those before it."""
+        """Add a record that only has to wait for those before it."""
         self._changes.append(_Change(standing, seq, record))
         self._bytes += len(record[2] or b"")
 
@@ -99,22 +99,22 @@ class Held:
         xid: int,
         old_key: bytes | None,
     ) -> None:
-        """A row that must be read again.
+        """Add a row that must be read again.
 
         Args:
-            standing: before its transaction.
+            standing: where the stream stood before its transaction.
             seq: the change's ordinal.
-            record: without a value yet.
-            table: whose row.
-            row: as far as the stream has it.
-            xid: 64-bit id of its transaction.
-            old_key: gets a tombstone at the same moment.
+            record: its record, still without a value.
+            table: the table that the row belongs to.
+            row: the row, as far as the stream sent it.
+            xid: the 64-bit id of its transaction.
+            old_key: the key that gets a tombstone at the same moment.
         """
         self._changes.append(_Change(standing, seq, record, table, row, xid, old_key))
         self._bytes += sum(len(cell) for cell in row if isinstance(cell, bytes))
 
     def rows(self) -> Rows | None:
-        """What must be read again first: rows of the table whose row is the first that waits; None when none does."""
+        """Returns what to read again first: all held rows of the table that waits longest; None when none waits."""
         waiting = [change for change in self._changes if change.waits]
         if not waiting:
             return None
@@ -129,13 +129,13 @@ class Held:
         )
 
     def answer(self, answers: Sequence[Answer]) -> None:
-        """What became of the first rows that were asked for."""
+        """Note what became of the first rows that were asked for."""
         for change, answer in zip(self._asked, answers, strict=False):
             change.answer = answer
         self._asked = []
 
     def release(self) -> list[Ready]:
-        """What need not wait any more, in order."""
+        """Returns what need not wait any more, in order."""
         ready: list[Ready] = []
         changes = self._changes
         while changes and not changes[0].waits:

@@ -1,4 +1,4 @@
-"""What the engine has to be told before it can go on, and the answers."""
+"""What the engine has to be told before it can go on, and the possible answers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from cdc.contract.change import Relation, Row
 
 
 class Definition(NamedTuple):
-    """How the rows of a relation are encoded. What its transaction changed is in the catalog once that is visible.
+    """The engine needs to know how a relation's rows are encoded. The catalog tells once the transaction is visible.
 
     Attributes:
-        relation: seen for the first time, or described anew.
-        xid: 64-bit id of the transaction that must be visible.
+        relation: the relation, seen for the first time or described anew.
+        xid: the 64-bit id of the transaction that must be visible.
     """
 
     relation: Relation
@@ -22,13 +22,13 @@ class Definition(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Rows whose unchanged TOAST values the stream left out, to be read again from the table as it is now.
+    """The engine needs rows whose unchanged TOAST the stream left out, read again from the table as it is now.
 
     Attributes:
-        table: whose rows.
-        rows: as the stream has them.
-        xids: for each, the transaction that must be visible to the reading.
-        keys: for each, the topic's keys that its change concerns: the row's own, behind the one it had before.
+        table: the table that the rows belong to.
+        rows: the rows, as the stream sent them.
+        xids: for each row, the transaction that the reading must see.
+        keys: for each row, the topic's keys that its change concerns: the old key if it changed, then the row's own.
     """
 
     table: TableEncoder
@@ -38,11 +38,11 @@ class Rows(NamedTuple):
 
 
 class Empty(NamedTuple):
-    """A topic whose every key is to be deleted before the change at hand.
+    """The engine needs every key of a topic deleted before it takes the change at hand.
 
     Attributes:
-        table: whose topic; everything before the change at hand was handed out.
-        header: of every tombstone.
+        table: the table whose topic it is; everything before the change at hand was handed out.
+        header: the header of every tombstone.
         is_truncate: the change is a TRUNCATE; else the table begins anew, and its definition follows the tombstones.
     """
 
@@ -55,7 +55,7 @@ Need: TypeAlias = Definition | Rows | Empty
 
 
 class Filled(NamedTuple):
-    """A row made whole; ``is_newer``: a value may be newer than the change, and what made it so is still to come."""
+    """A row made whole. ``is_newer``: a value may be newer than the change, and the change that made it is to come."""
 
     row: Row
     is_newer: bool
@@ -65,9 +65,9 @@ class Unfilled(enum.Enum):
     """Why a row could not be made whole."""
 
     GONE = "gone"
-    """No such row any more. What removed it is still to come, and until then the topic keeps the row before."""
+    """The row is no longer there. Until the change that removed it comes, the topic keeps the row as it was."""
     UNREADABLE = "unreadable"
-    """The table is not as it was then. Who says this has the keys published again, from the table as it is."""
+    """The table has changed since. Whoever answers so has the keys published again, from the table as it is then."""
 
 
 Answer: TypeAlias = Filled | Unfilled

@@ -1,4 +1,4 @@
-"""The relations that the engine met: whether each is published, and how its rows are encoded, in Python and in C."""
+"""The relations that the engine has met: whether each is published, and how its rows are encoded, in Python and C."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TakeRows: TypeAlias = Callable[..., tuple[int, int]]
 
 
 class NotPublished(enum.Enum):
-    """Why no row of a relation goes out. In every other state there is a ``PublishedRelation``."""
+    """Why no row of a relation goes out. A relation in any other state has a ``PublishedRelation``."""
 
     UNMET = "its first change is at hand: the engine needs its definition"
     OUT_OF_SCOPE = "whoever answered that need said that the table is not ours to publish"
@@ -26,18 +26,18 @@ OUT_OF_SCOPE: Final = NotPublished.OUT_OF_SCOPE
 
 
 class PublishedRelation(NamedTuple):
-    """A relation in scope: how to encode it, and its counts."""
+    """A relation in scope, with its encoder and its counts."""
 
     encoder: TableEncoder
     counts: TableCounts
 
 
 class KnownRelations:
-    """What was looked up.
+    """Keeps what was looked up.
 
     Attributes:
-        tables: by relation; what is not in it is ``UNMET``.
-        plain: by relation in scope, the ``PlainTable`` that does the same in C; empty without a compiler.
+        tables: the answer for each relation; a relation that is missing here is ``UNMET``.
+        plain: the ``PlainTable`` of each relation in scope, which does the same in C; empty without a compiler.
     """
 
     def __init__(self) -> None:
@@ -46,8 +46,8 @@ class KnownRelations:
         self._newest: dict[int, Relation] = {}
 
     def learn(self, relation: Relation, table: TableEncoder | None, counts: TableCounts) -> None:
-        """Keep the answer to ``Definition``; ``table`` None is out of scope."""
-        # Each Relation message makes a new object, and caches forget them often: only the newest is kept.
+        """Keep the answer to a ``Definition``; a ``table`` of None is out of scope."""
+        # Each Relation message makes a new object, and servers often send them again: keep only the newest.
         if (before := self._newest.get(relation.relation_id)) is not None:
             del self.tables[before]
             self.plain.pop(before, None)
@@ -61,7 +61,7 @@ class KnownRelations:
 
 
 def take_rows() -> TakeRows | None:
-    """``take_rows`` of ``_frames.pyx``; None without a compiler."""
+    """Returns ``take_rows`` of ``_frames.pyx``; None without a compiler."""
     module = twin("cdc.bridge.order._frames")
     return None if module is None else cast(TakeRows, module.take_rows)
 

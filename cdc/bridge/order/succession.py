@@ -1,24 +1,25 @@
-"""Whether a relation of the stream goes on with what its topic holds, or the topic has to begin anew. Pure.
+"""Decides whether a relation of the stream goes on with what its topic holds, or the topic has to begin anew. Pure.
 
-Theory of operation. A topic belongs to a table's *name*. Its last definition in ``__schemas`` tells under which key,
-and for which table object (``relation_id``, the table's oid), it was written. The topic begins anew, that is every key
-in it is deleted before the next row goes in, when
+Theory of operation. A topic belongs to a table's *name*. Its last definition in ``__schemas`` tells which key it was
+written under, and for which table object (``relation_id``, the table's oid). To begin anew means to delete every key in
+the topic before the next row goes in. A topic begins anew when
 
 - the key consists of other columns than before, by ``contract.key_identity`` and not by their names: old and new keys
   would stand side by side for the same rows;
-- the name has come to another table (dropped and made again, or two tables that swapped names): the rows of the one
-  before are gone, and DROP TABLE is not in the stream;
+- the name has come to another table (dropped and made again, or two tables that swapped names): the rows of the former
+  one are gone, and DROP TABLE is not in the stream;
 - the table comes back to a name that it had left: what happened meanwhile went elsewhere.
 
-Which columns are the key, the stream says itself where it can; under REPLICA IDENTITY FULL it flags every column, and
-only the catalog of today knows. The same columns in another order are the same key, and keep their first order.
+The stream itself says which columns are the key, where it can. Under REPLICA IDENTITY FULL it flags every column, and
+only today's catalog knows. The same columns in another order are the same key, and keep their first order.
 
-The stream tells each column's name and type, not its number, and of an enum not that a value was renamed. Both are in
-the catalog alone, which may be later than the row. So a definition that the stream brings keeps number and labels of
-the one before (``kept``); others come with rows that were read from the table in one transaction with its catalog, once
-the stream has come to where they were read. Until then the topic goes on as it is, and a backfill is on record for it:
-its first chunk finds the other column, and empties the topic. Where it is not certain which column the stream's rows
-have, the number is 0, and that first chunk empties the topic, too: once too often rather than never.
+The stream tells each column's name and type, but not its number, and not that a value of an enum was renamed. Both are
+in the catalog alone, which may be later than the row. So a definition that the stream brings keeps the number and the
+labels of the definition before (``kept``). New ones come with rows that were read from the table in one transaction
+with its catalog, once the stream has come to where they were read. Until then the topic goes on as it is, with a
+backfill on record for it. The backfill's first chunk finds the other column, and empties the topic. Where it is not
+certain which column the stream's rows have, the number is 0, and that first chunk empties the topic, too: once too
+often rather than never.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ from cdc.contract.record import SchemaColumn, TableSchema
 Cause: TypeAlias = Literal["key", "object", "return", "uncertain"]
 
 _WHY: Final = {
-    "key": "its key is now ({new}), and the topic was written under ({old})",
-    "object": "it is another table than the one of that name before",
+    "key": "its key is now ({new}), but its topic was written with ({old})",
+    "object": "another table has taken this name",
     "return": "it was called {other} for a while",
-    "uncertain": "nothing is on record that tells its key column {column} from another one of that name",
+    "uncertain": "nothing on record shows that its key column {column} is still the same column",
 }
 
 
 class NewBeginning(NamedTuple):
-    """Why a topic cannot be gone on with; ``why`` completes "table x begins anew: …"."""
+    """Why a topic cannot be continued; ``why`` completes "table x begins anew: …"."""
 
     cause: Cause
     why: str
@@ -52,7 +53,7 @@ class Successions:
     """Remembers which definition each topic was last written with.
 
     Args:
-        definitions: in the order in which they were used last.
+        definitions: the stored definitions, in the order in which they were last used.
     """
 
     def __init__(self, definitions: Iterable[TableSchema] = ()) -> None:
@@ -62,38 +63,38 @@ class Successions:
             self.wrote(definition)
 
     def wrote(self, definition: TableSchema) -> None:
-        """From here on the topic is written with this definition."""
+        """Note that the topic is written with this definition from here on."""
         self._by_topic[definition.topic] = definition
         if definition.relation_id:
             self._by_relation[definition.relation_id] = definition
 
     def left(self, relation: Relation) -> None:
-        """The table goes by a name that is not captured; changes are missed until it comes back."""
+        """Note that the table now has a name that is not captured. Its changes are missed until it comes back."""
         before = self._by_relation[relation.relation_id]
         self._by_relation[relation.relation_id] = replace(
             before, namespace=relation.namespace, name=relation.name, topic=""
         )
 
     def last(self, topic: str) -> TableSchema | None:
-        """The definition that the topic was last written with."""
+        """Returns the definition that the topic was last written with."""
         return self._by_topic.get(topic)
 
     @property
     def newest(self) -> Iterable[TableSchema]:
-        """Of each topic the definition that it was last written with."""
+        """The definitions that the topics were last written with, one for each topic."""
         return self._by_topic.values()
 
     def last_of(self, relation_id: int) -> TableSchema | None:
-        """The definition that this table was last written with, under whatever name; no topic when it had left."""
+        """Returns the definition that this table was last written with, under any name; without a topic if it left."""
         return self._by_relation.get(relation_id)
 
     def key(self, relation: Relation, topic: str, catalog: Sequence[str]) -> tuple[str, ...]:
-        """The key columns for rows of this relation, in key order.
+        """Returns the key columns for rows of this relation, in key order.
 
         Args:
             relation: as the stream described it.
             topic: its topic.
-            catalog: what the catalog calls the key today, which may be later than the row.
+            catalog: the key's columns in today's catalog, which may be later than the row.
         """
         last = self._by_topic.get(topic)
         before = last.key if last is not None else ()
@@ -105,7 +106,7 @@ class Successions:
         return tuple(column.name for column in relation.columns if column.in_identity)
 
     def new_beginning(self, schema: TableSchema) -> NewBeginning | None:
-        """Why the topic must begin anew before rows of this definition go in; None when it need not."""
+        """Returns why the topic must begin anew before rows of this definition go in; None if it need not."""
         last = self._by_topic.get(schema.topic)
         if last is None:
             return None
@@ -120,11 +121,11 @@ class Successions:
         return _other_column(last, schema)
 
     def kept(self, schema: TableSchema, today: Sequence[SchemaColumn]) -> TableSchema:
-        """The definition with number and labels of its key columns, as far as rows are certain to have these.
+        """Returns the definition with the numbers and labels of its key columns, where the rows certainly have these.
 
         Args:
-            schema: as the stream described the table: nothing is changed of what was read from the catalog with rows.
-            today: the table's columns by the catalog, which may be later than the row; in attribute order.
+            schema: the table as the stream described it. What was read from the catalog together with rows stays.
+            today: the table's columns in the catalog, which may be later than the row; in attribute order.
         """
         last = self._by_topic.get(schema.topic)
         goes_on = last is not None and self.new_beginning(schema) is None
@@ -139,7 +140,7 @@ class Successions:
 
 
 def _other_column(last: TableSchema, schema: TableSchema) -> NewBeginning | None:
-    """Why the key's columns are others than those of the same names before, or may be."""
+    """Returns why the key's columns are, or may be, other columns than those that had their names before."""
     old, new = ({each.name: each for each in one.columns} for one in (last, schema))
     pairs = [(old[name], new[name]) for name in last.key if name in old and name in new]
     for was, now in pairs:
@@ -159,11 +160,11 @@ def _certain(
     *,
     goes_on: bool,
 ) -> SchemaColumn:
-    """A key column of the stream with number and labels, which are left out where it may be another column.
+    """Returns a key column of the stream with its number and labels, or without them if it may be another column.
 
-    Numbers only grow, and none is given twice. So a column that has today the number that it had before had it all the
-    time, unless columns exchanged their names for a while: then others stand before it in the stream. What was dropped
-    has left a hole in the numbers.
+    Numbers only grow, and none is given twice. So a column that has the same number today as before had it all the
+    time, unless columns exchanged their names for a while: then other columns stand before it in the stream. A dropped
+    column leaves a hole in the numbers.
     """
     was = None if before is None else _named(column.name, before.columns)
     now = _named(column.name, today)
@@ -191,18 +192,18 @@ def _in_front(name: str, columns: Sequence[SchemaColumn]) -> list[str]:
 
 
 def _carries(relation: Relation, key: Sequence[str]) -> bool:
-    """Whether old rows of the stream tell these columns apart; with the primary key as identity, exactly these."""
+    """Whether old rows in the stream contain these columns; if the primary key is the identity, exactly these."""
     wanted = set(key)
     flagged = {column.name for column in relation.columns if column.in_identity}
     if not wanted or not wanted <= {column.name for column in relation.columns}:
         return False
-    if not flagged:  # no primary key at the moment: only inserts can come
+    if not flagged:  # there is no primary key at the moment, so only inserts can come
         return True
     return wanted == flagged if relation.replica_identity is ReplicaIdentity.DEFAULT else wanted <= flagged
 
 
 def shape_change(before: TableSchema, now: TableSchema) -> str:
-    """What of a table's rows that do not change looks different from now on, in words; empty when nothing does."""
+    """Returns in words how rows that do not change differ from the table's new shape; empty when they do not."""
     pairs = [(was, _same_column(was, now)) for was in before.columns]
     kept = [(was, column) for was, column in pairs if column is not None]
     gone = [was.name for was, column in pairs if column is None]
@@ -222,7 +223,7 @@ def shape_change(before: TableSchema, now: TableSchema) -> str:
 
 
 def _same_column(was: SchemaColumn, now: TableSchema) -> SchemaColumn | None:
-    """What has become of a column: found by its number, and by its name only where a number is not known."""
+    """Returns what has become of a column. Finds it by its number, or by its name if a number is not known."""
     for column in now.columns:
         if column.number == was.number if column.number and was.number else column.name == was.name:
             return column

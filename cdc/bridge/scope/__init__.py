@@ -1,1 +1,1 @@
-"""Which tables are captured, and which topics they have."""
+"""Decides which tables are captured, and which topics they have."""

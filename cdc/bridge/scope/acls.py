@@ -1,4 +1,4 @@
-"""Which ACLs bridge, sink and view of a configuration need, as commands to paste."""
+"""Lists the ACLs that bridge, sink and view of a configuration need, as commands to paste."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cdc.kafka.acls import bridge_acls, sink_acls
 
 
 def kafka_grants(config: Config) -> list[str]:
-    """A comment for each part, and the commands of ``kafka-acls.sh`` below it."""
+    """Returns a comment for each part, followed by its commands for ``kafka-acls.sh``."""
     options = config.kafka.client_options()
     others = list(config.topics.names.values())
     written = [*others, *_histories(config)]
@@ -24,7 +24,7 @@ def kafka_grants(config: Config) -> list[str]:
 
 
 def _histories(config: Config) -> list[str]:
-    """History topics whose names do not begin like all the others."""
+    """Returns the history topics that the prefix of all other topics does not cover."""
     named = {parts(table): topic for table, topic in config.topics.names.items()}
     return [
         history_topic(topic)

@@ -1,4 +1,4 @@
-"""The tables that are captured, with key, topic and encoder of each; topics are created and checked on the way."""
+"""Keeps the captured tables with their keys, topics and encoders; creates and checks topics on the way."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ class CapturedTables:
 
     Args:
         config: the whole configuration.
-        connection: for looking up tables.
+        connection: looks up tables.
         admin: creates topics.
-        told: which tables were told to be left out in this process, and why.
-        before: tables that were captured before, and the oid of each; None when nothing was published ever.
+        told: tables that were reported as left out in this process, and why.
+        before: tables that were captured before, with the oid of each; None when nothing was ever published.
         refuse_foreign: raises ``TopicRefused`` when one of these topics holds another program's records.
 
     Attributes:
-        successions: which definition each topic was last written with; set it before the first ``encoder``.
-        histories: history topic by state topic; grows with the tables.
-        members: what carries each table in the publication, as the session began.
-        left_out: tables that the patterns reach and that cannot be captured; grows with what the stream brings.
+        successions: the definition that each topic was last written with; set it before the first ``encoder``.
+        histories: the history topic of each state topic; grows with the tables.
+        members: what carried each table in the publication when the session began.
+        left_out: tables that the patterns match but that cannot be captured; grows with what the stream brings.
     """
 
     def __init__(
@@ -80,28 +80,28 @@ class CapturedTables:
         self._infos = {(each.namespace, each.name): each for each in self.tables}
 
     def _tell_of_the_renamed(self, before: Mapping[str, int]) -> None:
-        """Of what was captured before and has another name now, which ``source.tables`` does not reach."""
+        """Warn of tables that were captured before and have a name now that ``source.tables`` does not match."""
         for each in renamed(self._connection, before, self.tables):
             log.warning(
-                "a table that was captured has another name now: its changes are not published any more, "
+                "a captured table was renamed out of source.tables: its changes are not published any more, "
                 "its topic keeps the last rows",
                 table=each.old,
                 name=each.new,
                 remedy=f"add {each.new} to source.tables, where it gets a topic of its own; "
-                f"or let it have its old name again: {each.back}",
+                f"or give it its old name again: {each.back}",
             )
 
     @property
     def topics(self) -> Mapping[str, Sequence[str]]:
-        """Topics that must not lose a record, and the tables that are not whole without them."""
+        """Topics that must not lose a record, and the tables that are incomplete without them."""
         names = {state_topic(self._config, each.namespace, each.name): [each.qualified_name] for each in self.tables}
         return {**names, schemas_topic(self._config.name): [each.qualified_name for each in self.tables]}
 
     def ensure_topics(self) -> None:
-        """Create missing topics; refuse those that would lose or scatter state, warn of other drift.
+        """Create missing topics; refuse topics that would lose or scatter state, and warn of other differences.
 
         Raises:
-            TopicRefused: cleanup policy or partition count is not what it must be, or the records are not ours.
+            TopicRefused: the cleanup policy or the number of partitions is wrong, or the records are not a bridge's.
         """
         self._ensure_topics(self.tables)
 
@@ -129,10 +129,10 @@ class CapturedTables:
                 )
 
     def encoder(self, relation: Relation) -> TableEncoder | None:
-        """The encoder for a relation of the stream, once its transaction is visible; None when its rows are skipped.
+        """Returns the encoder of a relation in the stream, once its transaction is visible; None to skip its rows.
 
         Raises:
-            SourceRefused: the table was captured, and the role may not read it any more.
+            SourceRefused: the table was captured before, but the role may not read it any more.
         """
         info = self._info(relation)
         if info is None:
@@ -141,7 +141,7 @@ class CapturedTables:
         key = self.successions.key(relation, topic, info.key)
         if not key:
             name = relation.qualified_name
-            why = "rows came in the stream from before it had its key: nothing tells them apart there"
+            why = "the stream has rows from before the table had its key, and nothing identifies them"
             log.warning(
                 "rows are skipped, and the table is published again",
                 table=name,
@@ -153,15 +153,16 @@ class CapturedTables:
         return TableEncoder(relation, key, topic)
 
     def missed(self) -> Demand | None:
-        """What the rows ask for for which there was no encoder: their table once more, when that is possible."""
+        """Returns, once, the demand to publish a table again whose rows were skipped; None when there is none."""
         missed, self._missed = self._missed, None
         return missed
 
     def meet(self, relation: Relation) -> Sequence[Demand]:
-        """A relation was described. The server describes a partition right behind its root, when it first has a change.
+        """Take note of a relation that was described. Returns demands for what must be published again.
 
-        Rows of a partition come labelled with the root's identity, but with the old rows that the partition's own
-        identity logged: keys that were deleted or moved meanwhile may stand in the topic for ever.
+        The server describes a partition right after its root, when it first has a change. It labels rows of a partition
+        with the root's identity, but sends old rows as the partition's own identity logged them. If the two differ,
+        keys that were deleted or moved may stay in the topic for ever.
         """
         root, self._root = self._root, None
         info = self._infos.get((relation.namespace, relation.name))
@@ -177,9 +178,9 @@ class CapturedTables:
         return []
 
     def chunk_encoder(self, relation: Relation) -> TableEncoder | None:
-        """The encoder for rows read from the table, once the stream has come to what they were read in.
+        """Returns the encoder for rows that were read from the table, once the stream has come to where they were read.
 
-        None when the table is not captured any more.
+        Returns None when the table is not captured any more.
         """
         topic = state_topic(self._config, relation.namespace, relation.name)
         info = self._infos.get((relation.namespace, relation.name))
@@ -194,10 +195,10 @@ class CapturedTables:
         return TableEncoder(relation, key, topic)
 
     def new_beginning(self, table: TableEncoder) -> NewBeginning | None:
-        """Why the table's topic must be emptied before its next row; None when it goes on as it is.
+        """Returns why the table's topic must be emptied before its next row; None when it goes on as it is.
 
         Raises:
-            GapError: it would, but the configuration wants a person to decide.
+            GapError: it must be emptied, but the configuration wants a person to decide.
         """
         return self._decided(table.schema, self.successions.new_beginning(table.schema))
 
@@ -211,7 +212,7 @@ class CapturedTables:
         return beginning
 
     def replaced(self) -> list[Demand]:
-        """The backfills of tables whose key columns were replaced since their topics were written, by today's catalog.
+        """Returns backfills of tables whose key columns, by today's catalog, were replaced since the topic was written.
 
         Raises:
             GapError: there are some, but the configuration wants a person to decide.
@@ -220,15 +221,15 @@ class CapturedTables:
         return [each for each in demands if each is not None]
 
     def replacement(self, info: TableInfo, columns: Sequence[SchemaColumn]) -> str:
-        """Why a table's topic must begin anew by today's catalog, of which the stream need not tell; else empty.
+        """Returns why today's catalog demands that a table's topic begin anew, which the stream may never say.
 
-        Also empty when this session has asked for the backfill that empties it.
+        Returns an empty text when it need not, or when this session has already asked for the backfill that empties it.
         """
         beginning = self._replacement(info, columns)
         return "" if beginning is None or self._mark(info, columns) in self._asked else beginning.why
 
     def _replaced(self, info: TableInfo, columns: Sequence[SchemaColumn]) -> Demand | None:
-        """The backfill that empties the topic as soon as the stream has come to today's catalog; asked for once."""
+        """Returns, once, the backfill that empties the topic when the stream has come to today's catalog."""
         beginning, mark = self._replacement(info, columns), self._mark(info, columns)
         if beginning is None or mark in self._asked:
             return None
@@ -262,7 +263,7 @@ class CapturedTables:
         ]
 
     def demand(self, table: TableEncoder, beginning: NewBeginning | None) -> Demand | None:
-        """The backfill that a table needs: its topic begins anew, it has another name, or the stream brought it.
+        """Returns the backfill that a table needs: its topic begins anew, or it was renamed or brought by the stream.
 
         Raises:
             GapError: its key columns were replaced, and the configuration wants a person to decide.
@@ -290,10 +291,10 @@ class CapturedTables:
         if name not in self._brought or self._config.snapshot.mode == "never":
             return None
         self._brought.discard(name)
-        return Demand(name, not is_new, "it was not always as it came with the stream: it may have been unlogged")
+        return Demand(name, not is_new, "it was rewritten before it joined with the stream: it may have been unlogged")
 
     def describe(self, table: TableEncoder, produce: Produce) -> None:
-        """Write the table's definition to ``__schemas`` unless it is the one that its topic was last written with."""
+        """Write the table's definition to ``__schemas``, unless its topic was last written with the same one."""
         relation, before = table.relation, self.successions.last(table.topic)
         info = self._infos.get((relation.namespace, relation.name))
         schema = self._schema(table, info)
@@ -303,7 +304,7 @@ class CapturedTables:
         goes_on = before is not None and self.successions.new_beginning(schema) is None
         if before is not None and goes_on and (change := shape_change(before, schema)):
             log.warning(
-                "table changed its shape: rows that do not change keep the old one in the topic",
+                "table was altered: rows that do not change keep their old shape in the topic",
                 table=table.relation.qualified_name,
                 change=change,
                 remedy=f"cdc backfill {shlex.quote(table.relation.qualified_name)}",
@@ -313,13 +314,13 @@ class CapturedTables:
         produce(schemas_topic(self._config.name), schema_key(table.fingerprint), schema_value(schema), b"")
 
     def _schema(self, table: TableEncoder, info: TableInfo | None) -> TableSchema:
-        """The definition as it is put on record."""
+        """Returns the definition that is put on record."""
         today = [] if info is None else list(map(_numbered, info.columns, info.numbers))
         numbers = {each.name: each.number for each in today}
         return numbered(self.successions.kept(table.schema, today), numbers, self.successions.last(table.topic))
 
     def _uncertain(self, table: TableEncoder, info: TableInfo) -> Demand | None:
-        """The backfill for a topic that goes on, maybe with rows of another column of its key's name."""
+        """Returns the backfill for a topic that goes on, but may hold rows of another column of its key's name."""
         last, name = self.successions.last(table.topic), table.relation.qualified_name
         mark = (name, self._schema(table, info).columns)
         if last is None or mark in self._asked:
@@ -332,7 +333,7 @@ class CapturedTables:
         return None
 
     def _info(self, relation: Relation) -> TableInfo | None:
-        """The table as the catalog has it today, or last had it: ours if the patterns say so."""
+        """Returns the table as the catalog has it today, or last had it; None when it is out of scope or unusable."""
         source, name = self._config.source, (relation.namespace, relation.name)
         if not in_scope(*name, source.tables, source.exclude):
             self._tell_of_leaving(relation)
@@ -342,11 +343,11 @@ class CapturedTables:
         info = table_info(self._connection, *name, source.keys)
         if info is None:
             if name not in self._infos:
-                self._tell_of_leaving(relation)  # it has gone on to yet another name, or back to its own
-            return self._infos.get(name)  # dropped or renamed since
+                self._tell_of_leaving(relation)  # it went on to yet another name, or back to its own
+            return self._infos.get(name)  # it was dropped or renamed since
         if left := unusable(self._connection, self._config, [info]):
             if name in self._infos:
-                refuse([each for each in left if each.cause == "rights"])  # to be granted again, and nothing is lost
+                refuse([each for each in left if each.cause == "rights"])  # once granted again, nothing is lost
             self._leave_out(left)
             self._missed = Demand(info.qualified_name, True, left[0].reason)
             return None
@@ -361,23 +362,27 @@ class CapturedTables:
         return info
 
     def keep(self, carried: Collection[str], error: SourceLocked) -> bool:
-        """Go on with the tables that the publication carries, where it cannot be altered; False when these are none.
+        """Go on with the tables that the publication carries, as it cannot be altered; False when there are none.
 
         Args:
-            carried: qualified names.
-            error: who has locked a table.
+            carried: the qualified names of tables that it carries.
+            error: says who has locked a table.
         """
         rest = [each.qualified_name for each in self.tables if each.qualified_name not in carried]
         if len(rest) == len(self.tables):
             return False
-        log.warning("the publication cannot be altered now", error=error.message, remedy=error.remedy)
+        log.warning(
+            "the publication cannot be altered now: tables that it does not carry are left out",
+            error=error.message,
+            remedy=error.remedy,
+        )
         for name in rest:
             is_named = name in self._config.source.tables
             self._leave_out([LeftOut(name, error.message, error.remedy, is_named, "publication")])
         return True
 
     def _leave_out(self, left: Sequence[LeftOut]) -> None:
-        """From here on the table's rows are skipped, until a session begins that can capture it."""
+        """Skip the table's rows from here on, until a session begins that can capture it."""
         tell(left, self._told)
         name = left[0].table
         self.left_out.add(name)
@@ -385,7 +390,7 @@ class CapturedTables:
         self.tables = tuple(each for each in self.tables if each.qualified_name != name)
 
     def _tell_of_leaving(self, relation: Relation) -> None:
-        """A captured table goes by a name that is not captured: what changes meanwhile is missing under its own."""
+        """Warn that a captured table left for a name that is not captured: changes under that name are missed."""
         before = self.successions.last_of(relation.relation_id)
         if before is None or not before.topic:
             return

@@ -1,11 +1,12 @@
-"""Which tables are captured, and why others are not, which the patterns of ``source.tables`` reach.
+"""Chooses the tables to capture, and says why other tables that ``source.tables`` matches are left out.
 
-Theory of operation. A table that cannot be captured must not stop the others: while the bridge stands, its slot keeps
-WAL for all of them. So such a table is left out, told with what mends it, and joins when it is mended.
+Theory of operation. A table that cannot be captured must not stop the others: while the bridge stands still, its slot
+keeps WAL for all of them. So such a table is left out and reported with its remedy, and joins once that is done.
 
-Two cases are refused instead. Where nothing was ever published the operator looks on, and nothing is kept for anybody:
-there a start stops on what is spelled out, and on what the role may not read. And a table that was captured, and that
-the role may not read any more, is to be granted again: until then its changes stay where they are, and none is missed.
+Two cases are refused instead. If nothing was ever published, the operator is watching, and no WAL is kept for anybody.
+Then a start stops on tables that are spelled out, and on tables that the role may not read. The other case is a table
+that was captured, and that the role may not read any more. It has to be granted again: until then its changes stay in
+the WAL, and none is missed.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ class LeftOut:
 
     Attributes:
         table: ``schema.table``.
-        reason: a sentence that names it.
-        remedy: what mends that.
-        is_named: ``source.tables`` spells it out; no pattern just happened to reach it.
-        cause: of what kind the reason is.
+        reason: why, in a sentence that names it.
+        remedy: what to do about that.
+        is_named: whether ``source.tables`` spells it out; otherwise only a pattern matches it.
+        cause: the kind of reason.
     """
 
     table: str
@@ -52,7 +53,7 @@ class LeftOut:
 
 
 class Scope(NamedTuple):
-    """Tables to capture, and those left out."""
+    """The tables to capture, and those that are left out."""
 
     tables: tuple[TableInfo, ...]
     left_out: tuple[LeftOut, ...]
@@ -65,15 +66,15 @@ def choose(
     *,
     may_be_empty: bool = False,
 ) -> Scope:
-    """The tables that ``source.tables`` names.
+    """Choose the tables that ``source.tables`` names.
 
     Args:
-        before: tables that were captured before, and the oid of each: without its rights, such a table is no reason to
-            skip its changes. None when nothing was published ever.
-        may_be_empty: for who only wants to know.
+        before: tables that were captured before, with the oid of each. If the role lost its rights on such a table, its
+            changes must not be skipped. None when nothing was ever published.
+        may_be_empty: do not refuse an empty scope; for callers that only want to look.
 
     Raises:
-        SourceRefused: there are none, or some must not be left out: by name, with the command for each.
+        SourceRefused: there are none, or some must not be left out. Names them, with the command for each.
     """
     source, is_first = config.source, before is None
     found = find_tables(connection, source.tables, source.exclude, source.keys)
@@ -83,7 +84,7 @@ def choose(
     refuse([each for each in left if each.cause == "table" and each.is_named and is_first])
     left = [
         each for each in left if each.cause != "publication" or each.table not in needed
-    ]  # it is refused as a whole
+    ]  # a publication that lacks a needed table is refused as a whole, later
     names = {each.table for each in left}
     tables = tuple(each for each in found if each.qualified_name not in names)
     if not tables and not may_be_empty:
@@ -93,7 +94,7 @@ def choose(
 
 
 class Renamed(NamedTuple):
-    """A table that was captured and has another name now; ``back`` is the command that gives it its own again."""
+    """A captured table that has another name now. ``back`` is the command that gives it its old name again."""
 
     old: str
     new: str
@@ -103,11 +104,11 @@ class Renamed(NamedTuple):
 def renamed(
     connection: psycopg.Connection[Any], before: Mapping[str, int], tables: Sequence[TableInfo]
 ) -> list[Renamed]:
-    """What became of tables that were captured before.
+    """Finds tables that were captured before and were renamed.
 
     Args:
-        before: with the oid of each.
-        tables: that are captured now: their names, and the tables themselves, are left out.
+        before: the tables that were captured before, with the oid of each.
+        tables: the tables that are captured now; neither they nor their names are looked for.
     """
     names, oids = {each.qualified_name for each in tables}, {each.oid for each in tables}
     away = {old: oid for old, oid in before.items() if old not in names and oid not in oids}
@@ -133,26 +134,26 @@ def _nothing_matches(patterns: Sequence[str], away: Sequence[Renamed]) -> Source
         remedy = "\n".join(
             [
                 f"source.tables: [{names}]  # each gets a topic of its own under the new name, and is published again",
-                *(f"{each.back}  -- or let it have its old name and topic again" for each in away),
+                *(f"{each.back}  -- or give it its old name and topic again" for each in away),
             ]
         )
     return SourceRefused(text, remedy=remedy)
 
 
 def left_out(connection: psycopg.Connection[Any], config: Config, tables: Sequence[TableInfo]) -> list[LeftOut]:
-    """Which of these tables cannot be captured, each once for each reason."""
+    """Returns which of these tables cannot be captured; a table appears once for each reason."""
     found = unusable(connection, config, tables)
-    # In a publication, a table without a key could not be updated any more: the server would refuse it. So nobody is
-    # told to put it there before it has one.
+    # A table without a key must stay out of the publication, where the server would refuse its UPDATEs and DELETEs. So
+    # nobody is told to put it there before it has a key.
     keyless = {each.table for each in found if each.cause == "table"}
     fit = [each for each in tables if each.qualified_name not in keyless]
     return [*found, *_unpublished(connection, config, fit)]
 
 
 def unusable(connection: psycopg.Connection[Any], config: Config, tables: Sequence[TableInfo]) -> list[LeftOut]:
-    """Those without a key that we can use, and of the others those that we may not read; arguments as for ``left_out``.
+    """Returns the tables without a key that we can use, and among the others those that we may not read.
 
-    What is left out for want of a key needs no rights: ``cdc grants source`` gives none, and nobody is asked for them.
+    A table that is left out because it has no key needs no rights: ``cdc grants source`` gives none for it.
     """
     if not tables:
         return []
@@ -169,7 +170,7 @@ def unusable(connection: psycopg.Connection[Any], config: Config, tables: Sequen
 
 
 def _unpublished(connection: psycopg.Connection[Any], config: Config, tables: Sequence[TableInfo]) -> list[LeftOut]:
-    """Those that the publication does not carry, and that we cannot add to it."""
+    """Returns the tables that the publication does not carry, and that we cannot add to it."""
     source, role = config.source, connection.info.user
     state = inspect_publication(connection, source.publication)
     if state is None or source.publication_mode == "all_tables":
@@ -194,11 +195,11 @@ def _unpublished(connection: psycopg.Connection[Any], config: Config, tables: Se
 
 
 def tell(left: Iterable[LeftOut], told: MutableMapping[str, str]) -> None:
-    """Say it once of each table: as an error of those that ``source.tables`` spells out.
+    """Report each table once; as an error if ``source.tables`` spells it out.
 
     Args:
-        left: to be told.
-        told: reasons that were told in this process, all of a table together; kept up to date.
+        left: the tables to report.
+        told: the reasons that were reported in this process, all of a table in one text; kept up to date.
     """
     by_table: dict[str, list[LeftOut]] = {}
     for each in left:
@@ -212,7 +213,7 @@ def tell(left: Iterable[LeftOut], told: MutableMapping[str, str]) -> None:
 
 
 def _others(connection: psycopg.Connection[Any], config: Config) -> list[LeftOut]:
-    """What is spelled out and cannot be captured: views, unlogged tables, names that are not UTF-8 …"""
+    """Returns relations that are spelled out but cannot be captured: views, unlogged tables, names not in UTF-8 …"""
     source = config.source
     others = [
         each for each in find_others(connection, source.tables, source.exclude) if each.explicit or each.unreadable
@@ -225,10 +226,10 @@ def _others(connection: psycopg.Connection[Any], config: Config) -> list[LeftOut
 
 
 def refuse(left: Sequence[LeftOut]) -> None:
-    """Stop on these, if there are any.
+    """Stop on these tables, if there are any.
 
     Raises:
-        SourceRefused: all of them by name, with the command for each.
+        SourceRefused: names all of them, with the command for each.
     """
     if left:
         names = ", ".join(dict.fromkeys(in_yaml(each.table) for each in left))

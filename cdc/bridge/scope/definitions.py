@@ -1,4 +1,4 @@
-"""A table that a person names, and what was published of it."""
+"""Finds a table that a person names, and the definitions that its topic was written with."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from cdc.kafka.replay.definitions import read_definitions
 
 
 def named(table: str) -> tuple[str, str]:
-    """Schema and table.
+    """Returns schema and table.
 
     Raises:
-        ConfigError: that is no name of a table.
+        ConfigError: the text is not the name of a table.
     """
     instead = "write schema.table, for instance public.orders; a schema with a dot in quotes: '\"my.schema\".orders'"
     try:
@@ -29,17 +29,17 @@ def named(table: str) -> tuple[str, str]:
 
 
 def definitions_of(config: Config, table: str) -> list[TableSchema]:
-    """Every definition of a table's topic, the newest at the end; at least one.
+    """Returns every definition of a table's topic, at least one; the newest is the last.
 
     Raises:
-        ConfigError: that is no name of a table, or nothing was ever published of it.
+        ConfigError: the text is not the name of a table, or nothing of the table was ever published.
         CdcError: Kafka does not answer.
     """
     topic = state_topic(config, *named(table))
     known = read_definitions(BrokerAdmin(config.kafka.client_options()), schemas_topic(config.name))
     if found := [each for each in known if each.topic == topic]:
         return found
-    # What a shell leaves of the quotes, or who never thought of them.
+    # The name of a schema with a dot, typed without its quotes, or with quotes that the shell took away.
     like = sorted({each.qualified_name for each in known if table == f"{each.namespace}.{each.name}"})
     raise ConfigError(
         f"nothing was published of table {table} yet",

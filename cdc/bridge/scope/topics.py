@@ -1,4 +1,4 @@
-"""Which topics there are for the tables that are captured, and how each is set."""
+"""Names the topics of the captured tables, and says how each has to be set."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from cdc.kafka.publish.topics import TopicSpecification, bookkeeping_settings, h
 
 
 def state_topic(config: Config, namespace: str, name: str) -> str:
-    """The topic of a table: the configured one, else by the naming rule."""
+    """Returns the topic of a table: the configured one, or else the one that the naming rule gives."""
     return topic_name(config.name, namespace, name, config.topics.names)
 
 
 def state_topic_schema(config: Config, info: TableInfo) -> TableSchema:
-    """As much of a table's definition as naming its replica takes."""
+    """Returns as much of a table's definition as it takes to name its replica."""
     return TableSchema("", info.namespace, info.name, state_topic(config, info.namespace, info.name), info.key, ())
 
 
 def history_topics(config: Config, tables: Iterable[TableInfo]) -> dict[str, str]:
-    """History topic by state topic, for those of the tables that ``topics.history`` names.
+    """Returns history topics by state topic, for those of the tables that ``topics.history`` matches.
 
     Raises:
         ConfigError: a name is longer than Kafka allows.
@@ -37,7 +37,7 @@ def history_topics(config: Config, tables: Iterable[TableInfo]) -> dict[str, str
 
 
 def topic_specifications(config: Config, tables: Sequence[TableInfo]) -> list[TopicSpecification]:
-    """Every topic that a bridge with these tables writes to, as it should be."""
+    """Returns every topic that a bridge with these tables writes to, with the settings that it should have."""
     topics = config.topics
     state, bookkeeping = state_settings(topics), bookkeeping_settings(topics)
     return [

@@ -1,1 +1,1 @@
-"""The source database as it is: connections, catalog, rights, publication, slot. Every question here is a query."""
+"""The source database: connections, catalog, rights, publication, slot. Every question here is a query."""

@@ -1,16 +1,17 @@
-"""What a publication carries, read from the catalog alone.
+"""Reads what a publication carries, from the catalog alone.
 
-The view ``pg_publication_tables`` says the same. But from PostgreSQL 16 on it opens every table, and so waits while
-somebody's DDL holds one of them: for hours maybe, and whoever asks stands still over a table that is none of his.
+The view ``pg_publication_tables`` says the same. But from PostgreSQL 16 on, it opens every table, and so waits while
+somebody's DDL holds one of them. That may take hours, even if the table has nothing to do with who asks.
 
-What ``pg_get_publication_tables`` does, in ``src/backend/catalog/pg_publication.c`` of PostgreSQL 14 to 18:
+What follows is what ``pg_get_publication_tables`` does in ``src/backend/catalog/pg_publication.c`` of PostgreSQL 14 to
+18:
 
-- FOR ALL TABLES: ordinary tables with ``publish_via_partition_root`` off, partitions among them; with it on, ordinary
-  tables and roots that are no partitions.
-- Otherwise: what is named, and what is in the schemas that are named. With the option off, the leaves of a partitioned
-  table stand for it, whatever they are; with it on, what lies below another table of the list is left out.
-- In a schema, and FOR ALL TABLES, only what is permanent counts, and nothing that ``initdb`` made.
-- A column list counts where neither FOR ALL TABLES nor a schema brings the table as well.
+- FOR ALL TABLES, with ``publish_via_partition_root`` off: ordinary tables, including partitions. With the option on:
+  roots, and ordinary tables that are not partitions.
+- Otherwise: the tables that are named, and those in the schemas that are named. With the option off, a partitioned
+  table's leaves stand for it, whatever they are. With it on, what lies below another table of the list is left out.
+- In a schema, and FOR ALL TABLES, only permanent tables count, and nothing that ``initdb`` made.
+- A column list counts if the table is not also carried by FOR ALL TABLES or a schema.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ import psycopg
 from cdc.bridge.source.readable import readable
 
 _LISTS_SINCE: Final = 150000
-"""Column lists, row filters and FOR TABLES IN SCHEMA."""
+"""The first version with column lists, row filters and FOR TABLES IN SCHEMA."""
 
 _PUBLISHABLE: Final = "c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND c.oid >= 16384"
-"""FirstNormalObjectId."""
+"""16384 is ``FirstNormalObjectId``: what ``initdb`` makes has smaller oids."""
 
 _IN_SCHEMAS: Final = f"""
   UNION
@@ -53,11 +54,11 @@ _WITH_NAMES: Final = """
 
 
 def state_query(conn: psycopg.Connection[Any]) -> str:
-    """A query for one publication, by its name as the only parameter; no row when there is none of that name.
+    """Returns a query for one publication, whose only parameter is its name. It has no row if there is none.
 
-    Its columns are those of ``PublicationState`` without the name. The four operations are a column each, a table is an
-    array of schema and name, and ``columns`` are arrays of schema, name and an array. What has a name that cannot be
-    told to us is left out, and only counts for the last column.
+    Its columns are those of ``PublicationState`` without the name. Each of the four operations is a column, a table is
+    an array of schema and name, and ``columns`` are arrays of schema, name and an array. Relations and columns whose
+    names cannot be sent to us are left out; the last column says whether there are any.
     """
     has_lists = conn.info.server_version >= _LISTS_SINCE
     is_told, column_is_told = (

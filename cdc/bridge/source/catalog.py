@@ -1,6 +1,6 @@
-"""Today's catalog: which tables are in scope, and what they look like.
+"""Reads today's catalog: which tables are in scope, and what they look like.
 
-For preflight, publication and re-reading only: a row of the stream is decoded from what the stream itself said.
+Use it for preflight, publication and re-reading only. A row of the stream is decoded from what the stream itself said.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ OWN_NAMESPACE: Final = "cdc"
 
 @dataclass(frozen=True, slots=True)
 class OtherRelation:
-    """Something that a pattern names and we cannot capture; ``what`` in words, ``a view``.
+    """A relation that a pattern names, but that cannot be captured; ``what`` it is in words, such as ``a view``.
 
     Attributes:
-        unreadable: of a table that has a name which is not UTF-8: what has it. Its own name is in octal escapes then.
+        unreadable: what in a table has a name that is not UTF-8. The table's own name is in octal escapes then.
     """
 
     namespace: str
@@ -62,12 +62,12 @@ def find_tables(
     exclude: Sequence[str],
     keys: Mapping[str, Sequence[str]],
 ) -> tuple[TableInfo, ...]:
-    """Tables that the patterns name: ordinary ones that are no partitions, and roots of partitioned ones, sorted.
+    """Returns the tables that the patterns name, sorted: ordinary ones, and roots instead of their partitions.
 
     Args:
-        patterns: ``schema.table`` with ``*`` for any characters; the first dot divides. Case matters.
-        exclude: patterns taken out again.
-        keys: ``schema.table`` → key columns, from ``source.keys``.
+        patterns: ``schema.table``, with ``*`` for any characters; the first dot divides. Case matters.
+        exclude: patterns whose tables are taken out again.
+        keys: maps ``schema.table`` to key columns, from ``source.keys``.
     """
     return tuple(
         info
@@ -81,20 +81,20 @@ def find_tables(
 def table_info(
     conn: psycopg.Connection[Any], namespace: str, name: str, keys: Mapping[str, Sequence[str]]
 ) -> TableInfo | None:
-    """One table, a single partition included; None when there is no such ordinary or partitioned table."""
+    """Returns one table, which may be a partition; None when there is no such ordinary or partitioned table."""
     where = sql.SQL("n.nspname = {} AND c.relname = {} AND c.relkind IN ('r', 'p')")
     found = _read(conn, keys, where.format(sql.Literal(namespace), sql.Literal(name)))
     return found[0] if found else None
 
 
 def exists(connection: psycopg.Connection[Any], oid: int) -> bool:
-    """Whether there is a table with this OID, under whatever name."""
+    """Whether there is a table with this OID, under any name."""
     with source_errors("looking a table up"):
         return connection.execute("SELECT FROM pg_catalog.pg_class WHERE oid = %s", (oid,)).rowcount > 0
 
 
 def names_of(connection: psycopg.Connection[Any], oids: Collection[int]) -> dict[int, tuple[str, str]]:
-    """By oid of a table: namespace and name that it has now; without what is gone or has a name that is not UTF-8."""
+    """Returns the present namespace and name of tables by oid; not of those that are gone or have no UTF-8 name."""
     query = sql.SQL(
         "SELECT c.oid::bigint, n.nspname::text, c.relname::text FROM pg_catalog.pg_class c"
         " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = ANY({}::bigint[]::oid[]) AND {}"
@@ -104,7 +104,7 @@ def names_of(connection: psycopg.Connection[Any], oids: Collection[int]) -> dict
 
 
 def unlogged(connection: psycopg.Connection[Any], tables: Iterable[TableInfo]) -> list[str]:
-    """``schema.table`` of those that were ordinary tables once and are unlogged now."""
+    """Returns ``schema.table`` of those tables that were ordinary ones and are unlogged now."""
     names = {each.oid: each.qualified_name for each in tables}
     with source_errors("looking for unlogged tables"):
         rows = connection.execute(
@@ -116,9 +116,9 @@ def unlogged(connection: psycopg.Connection[Any], tables: Iterable[TableInfo]) -
 def find_others(
     conn: psycopg.Connection[Any], patterns: Sequence[str], exclude: Sequence[str]
 ) -> tuple[OtherRelation, ...]:
-    """Relations that the patterns name but we cannot capture: views, foreign and unlogged tables, partitions …
+    """Returns relations that the patterns name but that cannot be captured: views, foreign tables, partitions …
 
-    ``explicit`` tells a pattern that spells the name out from one whose ``*`` happens to reach it.
+    ``explicit`` says whether a pattern spells the name out, or has a ``*`` that happens to reach it.
     """
     query = sql.SQL(_OTHERS).format(
         own=readable(conn, "n.nspname", "c.relname"), root=readable(conn, "rn.nspname", "r.relname")
@@ -143,7 +143,7 @@ def find_others(
 
 
 def unmatched(patterns: Sequence[str], tables: Sequence[TableInfo]) -> tuple[str, ...]:
-    """Patterns that reach none of the tables."""
+    """Returns the patterns that match none of the tables."""
     return tuple(
         pattern
         for pattern in patterns
@@ -152,14 +152,14 @@ def unmatched(patterns: Sequence[str], tables: Sequence[TableInfo]) -> tuple[str
 
 
 def out_of_line(conn: psycopg.Connection[Any], tables: Iterable[TableInfo]) -> dict[int, bool | None]:
-    """By oid, whether a table holds values stored out of line (TOAST) now, in a partition maybe.
+    """Returns by oid whether a table, or a partition of it, holds values stored out of line (TOAST) now.
 
-    None where nobody can tell, because somebody's DDL has those values locked.
+    The answer is None when nobody can tell, because somebody's DDL has these values locked.
     """
     oids = [each.oid for each in tables]
     try:
         with source_errors("looking for TOAST values"), conn.transaction():
-            conn.execute(_SHORT_WAIT)  # for a lock that was taken since pg_locks was read
+            conn.execute(_SHORT_WAIT)  # a lock may have been taken since pg_locks was read
             rows = conn.execute(_OUT_OF_LINE, (oids,)).fetchall()
     except SourceBusy:
         return dict.fromkeys(oids)
@@ -218,7 +218,7 @@ _SCOPE: Final = "n.nspname !~ '^pg_' AND n.nspname <> 'information_schema' AND n
 
 _SHORT_WAIT: Final = "SET LOCAL lock_timeout = '1s'"
 
-# pg_relation_size locks what it measures. LOCK TABLE leaves the TOAST table alone, DDL and TRUNCATE do not.
+# pg_relation_size locks what it measures, so skip locked TOAST tables. DDL and TRUNCATE lock them, LOCK TABLE does not.
 _OUT_OF_LINE: Final = f"""
 SELECT root::bigint, bool_or(has_some), bool_or(has_some IS NULL)
 FROM (
@@ -233,9 +233,9 @@ FROM (
 GROUP BY root
 """
 
-# Names are collated as bytes so that the order is the same on every server. A value is at most 20 bytes long, and so
-# never stored out of line, in a short varchar or numeric: those would only be noise in the warnings.
-# Nothing here is looked for in a CTE by table: that reads the whole of it for each table, and there may be thousands.
+# Names are collated as bytes, so that the order is the same on every server. Values of a short varchar or numeric have
+# at most 20 bytes, and are never stored out of line: warnings about them would only be noise.
+# Nothing is looked up by table in a CTE: that would read all of it for each table, and there may be thousands.
 _TABLES: Final = (
     """
 WITH chosen AS (

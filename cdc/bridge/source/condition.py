@@ -1,8 +1,8 @@
-"""An SQL condition that somebody wrote, on its way into a query: it must be one expression and nothing more.
+"""Checks an SQL condition that somebody wrote, on its way into a query: it must be one expression and nothing more.
 
-It comes from the command line, and through the progress topic from whoever may write there. It goes to the server by
-the extended protocol, which takes one statement, in a read-only transaction, in a session that ends with it. What
-remains: a condition can call every function that our role can.
+It comes from the command line, and through the progress topic from whoever may write there. It is sent by the extended
+protocol, which takes a single statement, in a read-only transaction, in a session that ends with it. One risk remains:
+a condition can call every function that our role may call.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from cdc.bridge.source.sqlstates import message_of, result_error, sqlstate_of
 from cdc.bridge.source.table import quoted
 
 OF_A_CONDITION: Final = ("22", "42", "0A", "25006")
-"""SQLSTATEs that a condition earns: its values, its words, what it may not do."""
+"""Classes of SQLSTATEs that are the condition's own fault: its values, its words, or what it may not do."""
 
 
 def in_parentheses(condition: str) -> str:
-    """As a part of a query. A comment at its end must not swallow what follows."""
+    """Returns a condition to be put into a query. The newline keeps a comment at its end from swallowing the rest."""
     return f"({condition}\n)"
 
 
 def check_condition(conn: psycopg.Connection[Any], namespace: str, name: str, where: str) -> None:
-    """Let the server parse the condition, between parentheses and between brackets; preparing runs nothing.
+    """Let the server parse the condition, once in parentheses and once in brackets. Preparing it runs nothing.
 
-    Text that closes the one bracket to go on behind it does not close the other, so what passes twice is closed in
-    itself: one expression, wherever it is put.
+    Text that closes one kind of bracket, to go on after it, does not close the other kind. So what passes twice is
+    complete in itself: one expression, wherever it is put.
 
     Raises:
-        ConfigError: it is no condition on this table; the server's words.
+        ConfigError: it is not a condition on this table; says so in the server's words.
         SourceUnavailable: the connection broke.
     """
     table = quoted(namespace, name)

@@ -1,7 +1,7 @@
-"""Ordinary connections to the source: pinned session settings, and libpq's complaints turned into our errors.
+"""Opens ordinary connections to the source, with pinned session settings, and turns libpq's complaints into our errors.
 
-What comes in: libpq keywords. What goes out: an autocommit connection, or an error that names who asked for what
-where, and never the password.
+It takes libpq keywords. It returns an autocommit connection, or raises an error that names who wanted what from which
+server, but never the password.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ PINNED_SETTINGS: Final[Mapping[str, str]] = {
     # money prints by lc_monetary, and regclass and its kin print a schema only when search_path does not reach it
     "lc_monetary": "C",
     "search_path": "pg_catalog",
-    # a row hidden by a policy must be an error, for we would take it for deleted
+    # a row hidden by a policy must be an error, because the bridge would take it for deleted
     "row_security": "off",
-    # what a role or database limits for its users must not cut a long read off; who wants a limit sets it for itself
+    # what a role or database limits for its users must not cut a long read off; callers that want a limit set it
     "statement_timeout": "0",
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
     "idle_session_timeout": "0",
 }
-"""Session settings under which every value is printed, the same on the walsender and on every other connection.
+"""Session settings that decide how values are printed, the same on the walsender and on every other connection.
 
-Topic contract, version 1: the server's output text is the value. ``client_encoding`` is set as a libpq keyword beside.
+Topic contract, version 1: the server's output text is the value. ``client_encoding`` is set as a libpq keyword instead.
 """
 
 _PINNED_LATER: Final = ((170000, b"SET transaction_timeout = 0"),)
-"""From which version on; an older server would refuse the connection over a setting that it does not know."""
+"""Settings with the version that introduced them. An older server would refuse a connection that names them."""
 
 LOOK_S: Final = 2
-"""Who only looks at the source waits no longer for a lock: somebody's DDL may hold a table for hours. What is asked of
-the catalog needs none of these locks; this is for the day on which somebody locks the catalog itself.
+"""How long a mere look at the source waits for a lock: somebody's DDL may hold a table for hours. Catalog queries need
+none of these locks; the limit is for the day on which somebody locks the catalog itself.
 """
 _SETTING: Final = "source.dsn"
 
-# While connecting, libpq gives no SQLSTATE, only words. Words that no retry will change:
+# While connecting, libpq gives no SQLSTATE, only words. These mean that a retry will not help:
 _REFUSALS: Final = (
     (
         ("password authentication failed", "no password supplied"),
@@ -73,15 +73,15 @@ _REFUSALS: Final = (
 
 
 def parameters(connection: Mapping[str, str], *, application_name: str) -> dict[str, str]:
-    """libpq keywords for a connection with the pinned settings.
+    """Returns the libpq keywords for a connection with the pinned settings.
 
     Args:
-        connection: arguments for ``make_conninfo`` from the configuration; ``options`` in them stay, ours come after
+        connection: arguments for ``make_conninfo`` from the configuration. Their ``options`` are kept, but ours follow
             and win.
         application_name: what ``pg_stat_activity`` shows, unless the configuration says otherwise.
 
     Raises:
-        ConfigError: libpq does not understand them.
+        ConfigError: libpq does not understand the keywords.
     """
     keywords = keywords_of(connection, _SETTING)
     pinned = " ".join(f"-c {name}={value}" for name, value in PINNED_SETTINGS.items())
@@ -102,12 +102,12 @@ def connect(
     Args:
         connection: arguments for ``make_conninfo`` from the configuration.
         application_name: what ``pg_stat_activity`` shows.
-        lock_timeout_s: how long a statement waits for a lock before it fails with ``SourceBusy``; 0 for ever.
-        is_walsender: for the replication protocol instead of SQL with parameters.
+        lock_timeout_s: how long a statement waits for a lock before it fails with ``SourceBusy``; 0 means for ever.
+        is_walsender: open it for the replication protocol, which takes no SQL with parameters.
 
     Raises:
-        SourceUnavailable: nobody answers there, or the server is not ready.
-        SourceRefused: the server answers and will not have us.
+        SourceUnavailable: nobody answers, or the server is not ready.
+        SourceRefused: the server answers, but refuses the connection.
         ConfigError: libpq does not understand the connection string.
     """
     keywords = parameters(connection, application_name=application_name)
@@ -127,7 +127,7 @@ def connect(
 
 
 def pin_by_version(pgconn: pq.abc.PGconn) -> None:
-    """Pin the settings that only newer servers know, on a connection that was just opened. A walsender takes them too.
+    """Pin the settings that only newer servers know, on a new connection, which may be a walsender's.
 
     Raises:
         SourceUnavailable: the connection broke.
@@ -140,9 +140,9 @@ def pin_by_version(pgconn: pq.abc.PGconn) -> None:
 
 
 def connect_error(text: str, connection: Mapping[str, str]) -> CdcError:
-    """What libpq's words at a failed connect mean.
+    """Returns the error that libpq's words at a failed connect mean.
 
-    Only English words are recognised; in another language every refusal looks like an outage, and is retried.
+    Only English words are recognised. In another language every refusal looks like an outage, and is retried.
     """
     said = " ".join(text.replace("connection failed:", "").split())
     who, keywords = describe(connection), keywords_of(connection, _SETTING)
@@ -167,30 +167,30 @@ def connect_error(text: str, connection: Mapping[str, str]) -> CdcError:
 
 
 def describe(connection: Mapping[str, str]) -> str:
-    """``user@host:port/database``, for people; never a secret."""
+    """Returns ``user@host:port/database``, for people; never a secret."""
     return address(keywords_of(connection, _SETTING))
 
 
 @contextlib.contextmanager
 def source_errors(doing: str, *, remedy: str = "") -> Iterator[None]:
-    """Translate what psycopg raises inside the block, as ``sqlstates`` has it.
+    """Translate the errors that psycopg raises inside the block, as ``sqlstates`` says.
 
     Args:
         doing: completes "PostgreSQL cancelled …", for instance ``reading the catalog``.
-        remedy: what an operator does when the server refuses it for want of privileges.
+        remedy: what an operator should do if the server refuses it for lack of privileges.
 
     Raises:
         SourceUnavailable: the connection was lost, or the server is stopping.
-        SourceBusy: it is not, but the query was broken off.
-        SourceAltered: something that is asked for is not there any more.
-        SourceRefused: a privilege is missing, or the server says no for another reason.
+        SourceBusy: the connection is fine, but the server cancelled the query.
+        SourceAltered: something that is asked for does not exist any more.
+        SourceRefused: a privilege is missing, or the server refuses for another reason.
     """
     try:
         yield
     except psycopg.Error as error:
         is_lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
         if error.sqlstate is None and not is_lost:
-            raise  # psycopg's own: a mistake of ours
+            raise  # psycopg's own complaint, and thus a bug of ours
         raise source_error(doing, error.sqlstate, _first_line(error), remedy=remedy) from error
 
 

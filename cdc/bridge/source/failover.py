@@ -1,8 +1,8 @@
-"""Whether the slot would survive the primary: what ``cdc check`` says when a standby is attached.
+"""Checks whether the slot would survive the primary: what ``cdc check`` says when a standby is attached.
 
-From PostgreSQL 17 on a failover slot is copied to standbys that ask for it. Three things have to be set for that, and
-each fails silently: the slot's own flag, the standby's ``sync_replication_slots``, and on the primary
-``synchronized_standby_slots``, without which topics may be ahead of the standby that takes over.
+From PostgreSQL 17 on, a failover slot is copied to standbys that ask for it. That takes three things, and each fails
+silently: the slot's own flag, the standby's ``sync_replication_slots``, and the primary's
+``synchronized_standby_slots``. Without the last one, topics may be ahead of the standby that takes over.
 
 https://www.postgresql.org/docs/current/logicaldecoding-explanation.html#LOGICALDECODING-REPLICATION-SLOTS-SYNCHRONIZATION
 """
@@ -21,8 +21,8 @@ from cdc.bridge.source.preflight import Finding
 _SUBJECT: Final = "failover"
 _SYNCHRONISES: Final = 170000
 
-# The synchronisation of slots shows itself as an ordinary session beside the standby's walsender: under a name of its
-# own, or under the one that primary_conninfo gives to both. Column and setting exist from PostgreSQL 17 on.
+# The synchronisation of slots shows itself as an ordinary session beside the standby's walsender. It has a name of its
+# own, or the name that primary_conninfo gives to both. Column and setting exist from PostgreSQL 17 on.
 _FACTS: Final = """
 SELECT current_setting('server_version_num')::int,
   ARRAY(SELECT coalesce(s.slot_name::text, r.application_name) FROM pg_stat_replication r
@@ -39,14 +39,14 @@ SELECT current_setting('server_version_num')::int,
 
 @dataclass(frozen=True, slots=True)
 class FailoverFacts:
-    """What the primary knows of its standbys.
+    """What the primary knows about its standbys.
 
     Attributes:
         version_number: ``server_version_num``.
         standbys: physical slots in use, or application names of standbys that follow without one.
-        synchronises: a standby copies slots; None when our role may not see it.
+        synchronises: whether a standby copies slots; None when our role may not see that.
         awaited: ``synchronized_standby_slots``.
-        slot_follows: the slot's failover flag; None when there is no slot yet, or no such flag.
+        slot_follows: the slot's failover flag; None when there is no slot yet, or the server has no such flag.
     """
 
     version_number: int
@@ -57,7 +57,7 @@ class FailoverFacts:
 
 
 def failover_facts(conn: psycopg.Connection[Any], slot: str) -> FailoverFacts:
-    """Ask the primary; to see what other roles' sessions do needs ``pg_read_all_stats``."""
+    """Ask the primary. It shows what other roles' sessions do to members of ``pg_read_all_stats`` only."""
     with source_errors("reading what standbys are attached"):
         row = conn.execute(_FACTS, (slot,)).fetchone()
     assert row is not None
@@ -65,7 +65,7 @@ def failover_facts(conn: psycopg.Connection[Any], slot: str) -> FailoverFacts:
 
 
 def check_failover(facts: FailoverFacts, slot: str) -> list[Finding]:
-    """A warning for each thing that would make a failover a gap; nothing when no standby is attached."""
+    """Returns a warning for each thing that would make a failover a gap; nothing when no standby is attached."""
     if not facts.standbys:
         return []
     names = ", ".join(facts.standbys)
@@ -74,7 +74,8 @@ def check_failover(facts: FailoverFacts, slot: str) -> list[Finding]:
             Finding(
                 "WARN",
                 _SUBJECT,
-                f"{names} may take over, and before PostgreSQL 17 without slot {slot}: changes may be missing then",
+                f"{names} may take over without slot {slot}, which follows only from PostgreSQL 17 on: changes may be "
+                "missing then",
                 "source.on_gap: rebackfill  # closes such a gap by itself, by publishing all tables again",
             )
         ]
@@ -98,7 +99,7 @@ def check_failover(facts: FailoverFacts, slot: str) -> list[Finding]:
             Finding(
                 "WARN",
                 _SUBJECT,
-                f"changes are published before {names} has them: after a failover topics may hold what is lost",
+                f"changes are published before {names} has them: after a failover, topics may hold lost changes",
                 f"ALTER SYSTEM SET synchronized_standby_slots = '{','.join(facts.standbys)}'; SELECT pg_reload_conf();",
             )
         )

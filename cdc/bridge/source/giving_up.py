@@ -1,4 +1,4 @@
-"""End a thread that waits for the server: in good order where the server answers, and soon where it does not."""
+"""Ends a thread that waits for the server: in good order if the server answers, and soon if it does not."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ import psycopg
 
 _POLL_S: Final = 0.05
 _CANCEL_S: Final = 1.0
-"""For the server to break off what it does for us. One that hangs takes the request, and never answers it."""
+"""How long the server has to cancel what it does for us. A server that hangs takes the request and never answers."""
 _CUT_S: Final = 1.0
-"""For a thread to notice that its connection was cut off."""
+"""How long a thread has to notice that its connection was cut off."""
 
 
 def give_up(is_over: Callable[[float], bool], connections: Callable[[], Iterable[psycopg.Connection[Any]]]) -> None:
-    """Give up what a thread waits for, and wait for its end, for a few seconds at most.
+    """Cancel what a thread waits for, and wait for the thread's end, for a few seconds at most.
 
-    The server is asked first: a statement that waits for a lock would be done later, when nobody wants it any more.
+    The server is asked first. Otherwise it would still run a statement that waits for a lock when nobody wants it.
 
     Args:
-        is_over: waits for so many seconds at most; whether the thread ended, or will ask no more.
-        connections: that it uses now.
+        is_over: waits for at most this many seconds; returns whether the thread has ended, or will ask no more.
+        connections: returns the connections that the thread uses now.
     """
     began = time.monotonic()
     while not is_over(_POLL_S) and time.monotonic() - began < _CANCEL_S + _CUT_S:
         for conn in connections():
             left_s = began + _CANCEL_S - time.monotonic()
-            with contextlib.suppress(psycopg.Error, OSError):  # gone, which is as good
+            with contextlib.suppress(psycopg.Error, OSError):  # the connection is gone, which is just as well
                 if left_s > 0:
                     conn.cancel_safe(timeout=left_s)
                 else:
@@ -39,6 +39,6 @@ def give_up(is_over: Callable[[float], bool], connections: Callable[[], Iterable
 
 
 def _cut_off(conn: psycopg.Connection[Any]) -> None:
-    """Whoever waits for it sees the end of the stream; the descriptor stays libpq's to close."""
+    """Shut the socket down, so that whoever reads it sees its end. The descriptor remains for libpq to close."""
     with socket.socket(fileno=os.dup(conn.fileno())) as wire:
         wire.shutdown(socket.SHUT_RDWR)

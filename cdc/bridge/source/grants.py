@@ -1,7 +1,7 @@
-"""The SQL that makes a role fit to capture tables, and no more than that. No I/O.
+"""Writes the SQL that gives a role the rights to capture tables, and no more than these. No I/O.
 
-Least privilege means that the tables' owner makes the publication: PostgreSQL lets nobody else put a table into one,
-and an owner may do anything with it.
+For least privilege, the tables' owner makes the publication: PostgreSQL lets nobody else put a table into one, and an
+owner may do anything with the table.
 
 https://www.postgresql.org/docs/current/logical-replication-security.html
 """
@@ -18,12 +18,12 @@ from cdc.bridge.source.table import TableInfo, quoted, why_unusable
 
 
 class Capture(NamedTuple):
-    """What is to be captured, by whom.
+    """What is to be captured, and by which role.
 
     Attributes:
-        grows: a pattern may come to reach tables that are not there yet.
+        grows: whether a pattern may reach tables that do not exist yet.
         secured: qualified names of tables with row-level security.
-        state: of the publication now; None when there is none.
+        state: the publication as it is now; None when there is none.
     """
 
     role: str
@@ -37,7 +37,7 @@ class Capture(NamedTuple):
 
 
 def capture_grants(capture: Capture) -> list[str]:
-    """Lines of SQL, to be run by the tables' owner and for the role itself by a superuser; twice does no harm."""
+    """Returns lines of SQL for the tables' owner, and for a superuser where they make the role. They may run twice."""
     role = quoted(capture.role)
     usable = [each for each in capture.tables if why_unusable(each) is None]
     names = list(dict.fromkeys(heap for info in usable for heap in heaps(info)))
@@ -67,7 +67,7 @@ def _bypass(role: str, secured: Sequence[str]) -> list[str]:
 
 def _publish(capture: Capture, tables: Sequence[TableInfo]) -> list[str]:
     name, mode = capture.publication, capture.mode
-    # In a publication, a table without a key could not be updated any more: the server would refuse it.
+    # A table without a key must stay out: in a publication, the server would refuse its UPDATEs and DELETEs.
     unusable = [why for each in capture.tables if (why := why_unusable(each)) is not None]
     left_out = [comment(f"{why.reason}: it is left out") for why in unusable]
     if not tables:
@@ -82,8 +82,8 @@ def _publish(capture: Capture, tables: Sequence[TableInfo]) -> list[str]:
         lines = [comment(f"publication {name} is there and carries these tables")]
     if mode == "filtered":
         lines += [
-            "-- With that, set source.publication_mode: disabled. Under filtered it works until source.tables changes,",
-            "-- for then the bridge alters the publication itself, which takes the rights of the tables' owner:",
+            "-- With that, set source.publication_mode: disabled. With filtered, it works until source.tables changes:",
+            "-- then the bridge has to alter the publication itself, which takes the rights of the tables' owner:",
             comment(f"  GRANT CREATE ON DATABASE {quoted(capture.database)} TO {quoted(capture.role)};"),
             comment(f"  ALTER PUBLICATION {quoted(name)} OWNER TO {quoted(capture.role)};"),
             comment(f"  GRANT … TO {quoted(capture.role)};  -- the role that owns the tables"),

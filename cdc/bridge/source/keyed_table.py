@@ -1,7 +1,7 @@
-"""How SQL reads a table by its key: under the name it has now, without its heirs, and by the operators of its key.
+"""How SQL reads a table by its key: under its present name, without tables that inherit, and with its key's operators.
 
-search_path is pinned, so ``=`` alone reaches built-in types only; the equality of an extension's type, or of one that
-somebody made, has a schema. The key's index tells which operator its columns are unique by, and so which one it serves.
+search_path is pinned, so a bare ``=`` finds built-in types only. The equality operator of any other type has a schema.
+The key's index tells which operator makes its columns unique, and so which operator it serves.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from cdc.bridge.source.connect import source_errors
 
 
 class KeyedTable(NamedTuple):
-    """A table in a query.
+    """A table, ready to be put into a query.
 
     Attributes:
-        name: quoted.
-        source: what stands after FROM: a partitioned root reads its leaves, but a parent not the tables that inherit.
-        operators: equality of each key column; None for a type that has none.
+        name: its quoted name.
+        source: what follows FROM: a partitioned root reads its leaves, but no table reads those that inherit from it.
+        operators: the equality operator of each key column; None for a type that has none.
     """
 
     name: sql.Identifier
@@ -31,7 +31,7 @@ class KeyedTable(NamedTuple):
     operators: tuple[sql.Composed | None, ...]
 
     def equal(self, left: Sequence[sql.Composable], right: Sequence[sql.Composable]) -> sql.Composed:
-        """The condition that two keys are equal, column by column; both sides have the columns' types."""
+        """Returns the condition that two keys are equal, column by column. Both sides have the columns' types."""
         return sql.SQL(" AND ").join(
             sql.SQL("{}::pg_catalog.text OPERATOR(pg_catalog.=) {}::pg_catalog.text").format(a, b)
             if operator is None
@@ -41,12 +41,12 @@ class KeyedTable(NamedTuple):
 
 
 def keyed_table(conn: psycopg.Connection[Any], table: str, key_columns: Sequence[str]) -> KeyedTable:
-    """Look the table up.
+    """Look the table up in the catalog.
 
     Args:
-        conn: with the pinned settings.
-        table: as ``regclass`` takes it: a quoted name, or an OID, which survives a rename.
-        key_columns: names, in the order in which ``KeyedTable.equal`` will be given their values.
+        conn: a connection with the pinned settings.
+        table: what ``regclass`` takes: a quoted name, or an OID, which survives a rename.
+        key_columns: the columns' names, in the order in which ``KeyedTable.equal`` will get their values.
 
     Raises:
         SourceAltered: the table or one of the columns is gone.
@@ -60,8 +60,8 @@ def keyed_table(conn: psycopg.Connection[Any], table: str, key_columns: Sequence
         rows = conn.execute(_OPERATORS, {"table": oid, "columns": list(key_columns)}).fetchall()
     if len(rows) < len(key_columns):
         raise SourceAltered(
-            f"table {qualified(namespace, name)} has no longer the columns {', '.join(key_columns)}",
-            remedy="run the command again: it looks at the key of today",
+            f"table {qualified(namespace, name)} no longer has the columns {', '.join(key_columns)}",
+            remedy="run the command again: it will use today's key",
         )
     identifier = sql.Identifier(namespace, name)
     return KeyedTable(
@@ -80,9 +80,9 @@ FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamesp
 WHERE c.oid = %(table)s::pg_catalog.regclass
 """
 
-# Of each column: the operator class of a unique index over it, the one that makes the key first; without such an index
-# (a key from source.keys), the default class of its type, or of one that its values are of as well. 403 is btree, 405
-# hash, both in every server; an operator class's equality is strategy 3 in the one and 1 in the other.
+# For each column, take the operator class of a unique index on it, preferably of the index that makes the key. Without
+# such an index (a key from source.keys), take the default class of its type, or of a type that it is coerced to as is.
+# 403 is btree and 405 is hash on every server; equality is strategy 3 in a btree class, and 1 in a hash class.
 _OPERATORS: Final = """
 SELECT operator.nspname::text, operator.oprname::text
 FROM pg_catalog.unnest(%(columns)s::text[]) WITH ORDINALITY AS wanted(name, place)

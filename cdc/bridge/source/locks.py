@@ -1,6 +1,6 @@
-"""Who stands in the way: whose locks on tables keep a statement of ours from its own.
+"""Finds who stands in the way: whose locks on tables keep a statement of ours from getting its own.
 
-PostgreSQL cancels a statement after ``lock_timeout`` without a word about what it waited for.
+After ``lock_timeout``, PostgreSQL cancels a statement without a word about what it waited for.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cdc.bridge.source.connect import source_errors
 from cdc.bridge.source.partitions import with_partitions
 
 Wanted: TypeAlias = Literal["AccessShareLock", "ShareUpdateExclusiveLock"]
-"""What reading a table takes, and putting it into a publication."""
+"""The locks that are taken by reading a table, and by putting it into a publication."""
 
 _IN_THE_WAY: Final[dict[Wanted, list[str]]] = {
     "AccessShareLock": ["AccessExclusiveLock"],
@@ -30,8 +30,8 @@ _IN_THE_WAY: Final[dict[Wanted, list[str]]] = {
 }
 """https://www.postgresql.org/docs/current/explicit-locking.html#LOCKING-TABLES"""
 
-# Whoever waits for a lock is in the way of those behind him, too. A prepared transaction has no process; on a standby
-# the process is the one that replays.
+# Whoever waits for a lock also blocks those who queue up later. A prepared transaction has no process. On a standby the
+# process is the one that replays.
 _HOLDERS: Final = f"""
 SELECT n.nspname || '.' || c.relname, l.mode, l.granted, l.pid, a.usename::text, a.application_name,
   date_trunc('second', a.xact_start)::text
@@ -50,15 +50,15 @@ ORDER BY l.granted DESC, a.xact_start, l.pid, c.oid LIMIT 3
 
 @contextlib.contextmanager
 def naming_locks(conn: psycopg.Connection[Any], tables: Sequence[int], wanted: Wanted) -> Iterator[None]:
-    """Say of what the block waited for in vain who holds it. No transaction may be open around the block.
+    """Name who holds the lock that the block waited for in vain. No transaction may be open around the block.
 
     Args:
-        conn: that the block uses.
-        tables: oids of those that the block locks; reading a partitioned one locks its partitions, too.
-        wanted: how.
+        conn: the connection that the block uses.
+        tables: oids of the tables that the block locks; reading a partitioned table locks its partitions, too.
+        wanted: the lock that the block takes.
 
     Raises:
-        SourceLocked: in place of the block's ``SourceBusy``: with table, lock and process, and what ends that process.
+        SourceLocked: raised instead of the block's ``SourceBusy``. Names table, lock and process, and how to end it.
     """
     try:
         yield

@@ -1,7 +1,7 @@
-"""What carries each table in the publication, so that a table which was out of it for a moment is told from the others.
+"""Reads what carries each table in the publication, to detect a table that was out of the publication for a moment.
 
-``ALTER PUBLICATION … DROP TABLE`` and ``ADD TABLE`` make another row of ``pg_publication_rel``; a publication that is
-dropped and made again has another oid; a change of its options writes its row anew, by another transaction.
+``ALTER PUBLICATION … DROP TABLE`` and ``ADD TABLE`` make another row of ``pg_publication_rel``. A publication that is
+dropped and made again has another oid. When its options change, its row has another ``xmin``.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from cdc.bridge.source.table import TableInfo
 from cdc.contract.membership import Membership
 
 _NAMESPACES_SINCE: Final = 150000
-"""``pg_publication_namespace``, for FOR TABLES IN SCHEMA."""
+"""The first version with ``pg_publication_namespace``, for FOR TABLES IN SCHEMA."""
 
 
 def memberships(conn: psycopg.Connection[Any], publication: str, tables: Sequence[TableInfo]) -> dict[str, Membership]:
-    """What carries these tables, by ``schema.table``; a table that nothing carries is left out."""
+    """Returns what carries these tables, by ``schema.table``; without tables that nothing carries."""
     with source_errors("reading publications"):
         row = conn.execute(
             "SELECT oid::bigint, xmin::text, pubowner::bigint, puballtables FROM pg_catalog.pg_publication"
@@ -54,7 +54,7 @@ def memberships(conn: psycopg.Connection[Any], publication: str, tables: Sequenc
 
 
 def publication_oid(conn: psycopg.Connection[Any], publication: str) -> int | None:
-    """Its oid; None when there is none of that name."""
+    """Returns the oid of a publication; None when there is none of that name."""
     with source_errors("reading publications"):
         row = conn.execute(
             "SELECT oid::bigint FROM pg_catalog.pg_publication WHERE pubname = %s", (publication,)

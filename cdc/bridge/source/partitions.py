@@ -1,4 +1,4 @@
-"""Partitions, read from the catalog alone.
+"""SQL that finds partitions in the catalog alone.
 
 ``pg_partition_tree`` says the same, but locks every partition, and so waits while somebody's DDL holds one of them.
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 
 def with_partitions(table: str) -> str:
-    """SQL for a subquery: the oid of a table and of everything below it, as ``relid``; tables that inherit are not.
+    """Returns a subquery: the oids of a table and all partitions below it, as ``relid``; not tables that inherit.
 
     Args:
-        table: an SQL expression for its oid.
+        table: an SQL expression for the table's oid.
     """
     return f"""(
   WITH RECURSIVE tree (relid) AS (

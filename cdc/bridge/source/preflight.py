@@ -1,6 +1,6 @@
-"""What of the server would keep the bridge from starting, or surprise its operator later. No I/O.
+"""Finds what in the server would keep the bridge from starting, or surprise its operator later. No I/O.
 
-In: facts that ``server`` and ``slot`` read. Out: findings, each with what mends it. ``preflight_tables`` goes on.
+It judges facts that ``server`` and ``slot`` read. Each finding has its remedy. ``preflight_tables`` looks at the rest.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cdc.contract.slot_state import SlotState
 Level: TypeAlias = Literal["OK", "WARN", "FAIL"]
 
 OLDEST_VERSION: Final = 140000
-"""PostgreSQL 14, the oldest release that its makers still supported when this was written."""
+"""PostgreSQL 14 was the oldest supported release when this was written."""
 _DECODES_ON_STANDBYS: Final = 160000
 _PRIMARY: Final = "point source.dsn at the primary (target_session_attrs=read-write)"
 
@@ -29,7 +29,7 @@ class Finding:
 
     Attributes:
         subject: what was looked at: ``wal_level``, ``table public.orders`` …
-        remedy: the command or change that mends it, for a person to copy; empty when there is nothing to mend.
+        remedy: the command or change that helps, for a person to copy; empty when there is nothing to do.
     """
 
     level: Level
@@ -39,16 +39,16 @@ class Finding:
 
     @classmethod
     def failure(cls, subject: str, error: CdcError) -> Finding:
-        """The finding that an error makes."""
+        """Returns an error as a finding."""
         return cls("FAIL", subject, error.message, error.remedy)
 
 
 def check_server(facts: ServerFacts, *, reads_tables: bool = True) -> list[Finding]:
-    """Version, settings and the rights of our role.
+    """Returns findings on version, settings and the rights of our role.
 
     Args:
-        facts: of the source.
-        reads_tables: not only the stream: ``snapshot.mode`` is not ``never``.
+        facts: facts about the source.
+        reads_tables: whether tables are read as well as the stream: ``snapshot.mode`` is not ``never``.
     """
     findings = [judge(facts) for judge in _SERVER_CHECKS]
     if facts.in_recovery:
@@ -147,7 +147,7 @@ _SERVER_CHECKS: Final[Sequence[Callable[[ServerFacts], Finding]]] = (
 
 
 def check_slot(facts: ServerFacts, name: str, state: SlotState | None) -> list[Finding]:
-    """The slot if it is there, else whether one can be made; and whether a walsender is free to read it."""
+    """Returns findings on the slot, or on whether one can be made; and on whether a walsender is free to read it."""
     return [_slot(facts, name, state), _senders(facts, running=state is not None and state.active)]
 
 

@@ -1,6 +1,6 @@
-"""What of the tables and their publication would keep the bridge from starting, or surprise its operator later. No I/O.
+"""Finds what in the tables and their publication would keep the bridge from starting, or surprise its operator. No I/O.
 
-In: facts that ``catalog``, ``server`` and ``publication`` read. Out: findings, each with what mends it.
+It judges facts that ``catalog``, ``server`` and ``publication`` read. Each finding has its remedy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NOT_KEPT_LOGGED: Final = (
 def check_scope(
     tables: Sequence[TableInfo], others: Sequence[OtherRelation], unmatched: Sequence[str]
 ) -> list[Finding]:
-    """Whether the patterns of ``source.tables`` reach what they should.
+    """Returns findings on whether the patterns of ``source.tables`` reach what they should.
 
     Args:
         unmatched: patterns that reach no table at all.
@@ -42,7 +42,7 @@ def check_scope(
         if other.unreadable:
             level = "FAIL" if other.explicit else "WARN"
             text = (
-                f"has a name that is not UTF-8 ({other.unreadable}), and is left out: PostgreSQL cannot tell it to us"
+                f"has a name that is not UTF-8 ({other.unreadable}), and is left out: PostgreSQL cannot send it to cdc"
             )
             remedy = (
                 "rename it, in a session with client_encoding = SQL_ASCII;"
@@ -72,11 +72,11 @@ def check_table(
     has_out_of_line: bool | None,
     is_needed: bool = True,
 ) -> list[Finding]:
-    """Key, replica identity, TOAST exposure and privileges of one table; one OK finding when all is well.
+    """Returns findings on the key, replica identity, TOAST values and privileges of one table; one OK if all is well.
 
     Args:
-        has_out_of_line: the table holds values that are stored out of line now; None when nobody can tell.
-        is_needed: it is spelled out, or no table is captured without it; another one without a key is left out.
+        has_out_of_line: whether the table holds values that are stored out of line now; None when nobody can tell.
+        is_needed: it is named in full, or no table is captured without it. Others without a key are left out.
     """
     subject = f"table {info.qualified_name}"
     refusal = why_unusable(info)
@@ -119,7 +119,7 @@ def _cautions(info: TableInfo, has_out_of_line: bool | None) -> list[Finding]:
         findings.append(Finding("WARN", subject, text, f"{_full_identity(info)}  -- exact, at the price of more WAL"))
     if has_out_of_line is None and _may_lack_values(info):
         text = (
-            "somebody has it locked, so nobody can tell now whether it holds values of "
+            "is locked, so nobody can tell now whether it holds values of "
             f"{', '.join(info.toastable)} that are large enough to be left out of the stream"
         )
         findings.append(Finding("WARN", subject, text, "run cdc check again when the lock is gone"))
@@ -144,7 +144,7 @@ def check_publication(
     rights: Mapping[str, TableRights],
     facts: ServerFacts,
 ) -> list[Finding]:
-    """Whether the publication carries what is wanted, or we have the rights to bring it there."""
+    """Returns findings on whether the publication carries what is wanted, or our role may change it so that it does."""
     subject = f"publication {name}"
     if state is None:
         create = creation_command(name, mode, tables)

@@ -1,4 +1,4 @@
-"""The publication: make it, keep it as configured, or refuse it with the command that mends it.
+"""Makes the publication, keeps it as configured, or refuses it with the command that corrects it.
 
 https://www.postgresql.org/docs/current/sql-createpublication.html
 """
@@ -24,7 +24,7 @@ from cdc.contract.change import ReplicaIdentity
 Mode: TypeAlias = Literal["filtered", "all_tables", "disabled"]
 
 _LOCK_TIMEOUT_S: Final = 5
-"""Longer than ``deadlock_timeout``, after which an autovacuum in the way is cancelled."""
+"""Longer than ``deadlock_timeout``, after which PostgreSQL cancels an autovacuum that blocks us."""
 
 _OPERATIONS: Final = ("insert", "update", "delete", "truncate")
 
@@ -34,12 +34,12 @@ class PublicationState:
     """What the publication carries now.
 
     Attributes:
-        owned: our role may alter it.
-        operations: those of insert, update, delete, truncate that it publishes.
+        owned: whether our role may alter it.
+        operations: which of insert, update, delete and truncate it publishes.
         tables: qualified names as the stream will give them: roots or leaves, by ``via_root``.
         narrowed: tables with a column list or a row filter.
-        columns: of those, the columns that are published.
-        has_unreadable: it carries more, with names that cannot be told to us.
+        columns: the columns that are published of each narrowed table.
+        has_unreadable: whether it also carries something whose name cannot be sent to us.
     """
 
     name: str
@@ -54,7 +54,7 @@ class PublicationState:
 
 
 def inspect_publication(conn: psycopg.Connection[Any], name: str) -> PublicationState | None:
-    """The publication's state now, None when there is none of that name. Waits for no lock on a table."""
+    """Returns the publication's state now; None when there is none of that name. Waits for no lock on a table."""
     with source_errors("reading publications"):
         row = conn.execute(state_query(conn).encode(), (name,)).fetchone()
     if row is None:
@@ -72,14 +72,14 @@ def ensure_publication(
     """Bring the publication to what the configuration asks for.
 
     Args:
-        name: of the publication.
+        name: the publication's name.
         mode: ``filtered`` makes it carry exactly ``tables``; ``all_tables`` makes it FOR ALL TABLES; ``disabled``
             changes nothing and only looks.
-        tables: what is wanted, from ``find_tables``.
+        tables: the tables that are wanted, from ``find_tables``.
 
     Raises:
-        SourceRefused: it is missing something that we may not or must not change ourselves.
-        SourceLocked: somebody holds a lock on a table that it is to carry; the message says who.
+        SourceRefused: it lacks something that we may not, or must not, change ourselves.
+        SourceLocked: somebody holds a lock on a table that is to be carried; the message says who.
     """
     state = refuse_unfit(conn, name=name, mode=mode, tables=tables)
     if state is None:
@@ -88,7 +88,7 @@ def ensure_publication(
         except CdcError as error:
             if not isinstance(error.__cause__, sqlstate.DuplicateObject | sqlstate.UniqueViolation):
                 raise
-            # Somebody else made it just now: it is to be looked at as any other
+            # Somebody else made it just now: treat it like any other that is there
             return ensure_publication(conn, name=name, mode=mode, tables=tables)
         return "created"
     if mode != "filtered" or (state.tables == {table.qualified_name for table in tables} and not state.has_unreadable):
@@ -100,10 +100,10 @@ def ensure_publication(
 def refuse_unfit(
     conn: psycopg.Connection[Any], *, name: str, mode: Mode, tables: Sequence[TableInfo]
 ) -> PublicationState | None:
-    """Look only: the publication as it is, None when it is to be made. Arguments as for ``ensure_publication``.
+    """Look only, with the arguments of ``ensure_publication``. Returns the publication; None if it is to be made.
 
     Raises:
-        SourceRefused: it cannot serve, and must not be changed by us.
+        SourceRefused: it does not fit, and we must not change it.
     """
     state = inspect_publication(conn, name)
     if state is None:
@@ -118,14 +118,14 @@ def refuse_unfit(
 
 
 def add_table(conn: psycopg.Connection[Any], name: str, table: TableInfo) -> bool:
-    """Let the publication carry one more table; nothing happens when it names it already.
+    """Let the publication carry one more table. Nothing happens if it names the table already.
 
     Returns:
-        False when the table is gone meanwhile.
+        False when the table is gone by now.
 
     Raises:
-        SourceRefused: we may not, or there is no such publication.
-        SourceLocked: somebody holds a lock on the table, the message says who; try again.
+        SourceRefused: our role may not, or there is no such publication.
+        SourceLocked: somebody holds a lock on the table; the message says who. Try again.
     """
     try:
         _add(conn, name, [table])
@@ -139,18 +139,18 @@ def add_table(conn: psycopg.Connection[Any], name: str, table: TableInfo) -> boo
 
 
 def creation_command(name: str, mode: Mode, tables: Sequence[TableInfo]) -> str:
-    """The command that makes the publication as this project wants it."""
+    """Returns the command that makes the publication as the bridge wants it."""
     scope = "ALL TABLES" if mode == "all_tables" else f"TABLE {_only(tables)}"
     return f"CREATE PUBLICATION {quoted(name)} FOR {scope} WITH (publish_via_partition_root = true);"
 
 
 def alteration_command(name: str, tables: Sequence[TableInfo]) -> str:
-    """The command that makes an existing publication carry exactly these tables."""
+    """Returns the command that makes an existing publication carry exactly these tables."""
     return f"ALTER PUBLICATION {quoted(name)} SET TABLE {_only(tables)};"
 
 
 def why_unfit(state: PublicationState, *, mode: Mode, tables: Sequence[TableInfo]) -> SourceRefused | None:
-    """Why the publication cannot serve as it is and must not be changed by us, with the remedy; None when it can."""
+    """Returns why the publication does not fit and we must not change it, with the remedy; None when it fits."""
     why = _reason_and_remedy(state, mode, tables)
     return None if why is None else SourceRefused(f"publication {state.name} {why[0]}", remedy=why[1])
 
@@ -194,7 +194,7 @@ def _reason_and_remedy(state: PublicationState, mode: Mode, tables: Sequence[Tab
 
 
 def _uncovered(state: PublicationState, tables: Sequence[TableInfo]) -> tuple[str, str] | None:
-    """A column list without the key: rows could not be told apart. With FULL identity the key is the whole row."""
+    """Returns a complaint about a column list that lacks key columns; under FULL identity all columns are the key."""
     for table in tables:
         listed = state.columns.get(table.qualified_name)
         identity = table.columns if table.replica_identity is ReplicaIdentity.FULL else table.key
@@ -212,7 +212,7 @@ def _uncovered(state: PublicationState, tables: Sequence[TableInfo]) -> tuple[st
 
 
 def _alter(conn: psycopg.Connection[Any], state: PublicationState, tables: Sequence[TableInfo]) -> None:
-    """Tables that it carries already are left alone where that is possible: SET TABLE would wait for locks on them."""
+    """Alter the publication with ADD TABLE if possible: SET TABLE would wait for locks on tables it carries already."""
     missing = [table for table in tables if table.qualified_name not in state.tables]
     if state.tables <= {table.qualified_name for table in tables} and not state.has_unreadable:
         try:
@@ -225,7 +225,7 @@ def _alter(conn: psycopg.Connection[Any], state: PublicationState, tables: Seque
 
 
 def _add_together(conn: psycopg.Connection[Any], name: str, tables: Sequence[TableInfo]) -> None:
-    """With one command, or else one after another, so that a table which somebody has locked keeps no other out."""
+    """Add tables with one command, or else one by one, so that a locked table does not keep the others out."""
     try:
         _add(conn, name, tables)
         return
@@ -248,7 +248,7 @@ def _add(conn: psycopg.Connection[Any], name: str, tables: Sequence[TableInfo]) 
 
 
 def _run(conn: psycopg.Connection[Any], doing: str, statement: str, tables: Sequence[TableInfo]) -> None:
-    """Each kind of statement locks each of the tables that it names, and somebody's DDL may hold one for hours."""
+    """Run a statement that locks every table that it names; somebody's DDL may hold one of them for hours."""
     with (
         naming_locks(conn, [table.oid for table in tables], "ShareUpdateExclusiveLock"),
         source_errors(doing, remedy=f"{statement}  -- as a superuser"),
@@ -259,7 +259,7 @@ def _run(conn: psycopg.Connection[Any], doing: str, statement: str, tables: Sequ
 
 
 def _only(tables: Sequence[TableInfo]) -> str:
-    # ONLY: without it the children of a table that others INHERIT from would come along unasked
+    # Without ONLY, tables that inherit from this one would come along uninvited
     return ", ".join(f"ONLY {table.quoted_name}" for table in tables)
 
 

@@ -1,7 +1,7 @@
-"""Names that are not UTF-8, which a SQL_ASCII database lets in, and which the server tells nobody who reads UTF-8.
+"""Handles names that are not UTF-8. A SQL_ASCII database accepts them, but cannot send them to a client with UTF-8.
 
-Such a name anywhere in the answer breaks the whole query off, so somebody else's table would stop every command. It is
-left out of the questions, and asked for by itself, in escapes.
+One such name in an answer makes the whole query fail, so somebody else's table would stop every command. Queries leave
+such names out, and a separate one asks for them in escapes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from psycopg import sql
 from cdc.bridge.source.connect import source_errors
 
 _SQL_ASCII: Final = "SQL_ASCII"
-# Byte by byte, as regular expressions work in such a database: https://www.unicode.org/versions/latest/ table 3-7.
+# It matches bytes, as regular expressions do in such a database: https://www.unicode.org/versions/latest/ table 3-7.
 _UTF8: Final = (
     r"^([\\x01-\\x7F]|[\\xC2-\\xDF][\\x80-\\xBF]|\\xE0[\\xA0-\\xBF][\\x80-\\xBF]|[\\xE1-\\xEC\\xEE\\xEF][\\x80-\\xBF]{2}"
     r"|\\xED[\\x80-\\x9F][\\x80-\\xBF]|\\xF0[\\x90-\\xBF][\\x80-\\xBF]{2}|[\\xF1-\\xF3][\\x80-\\xBF]{3}"
@@ -23,12 +23,12 @@ _UTF8: Final = (
 
 
 class UnreadableTable(NamedTuple):
-    """A table that has a name which is not UTF-8, or a column or a partition that has one.
+    """A table whose name is not UTF-8, or that has a column, partition or type with such a name.
 
     Attributes:
-        namespace: with octal escapes for bytes that are not ASCII.
-        name: as ``namespace``.
-        what: has that name, in words.
+        namespace: the schema's name, with octal escapes for bytes that are not ASCII.
+        name: the table's name, escaped in the same way.
+        what: what has the name that is not UTF-8, in words.
     """
 
     oid: int
@@ -38,21 +38,21 @@ class UnreadableTable(NamedTuple):
 
 
 def readable(conn: psycopg.Connection[Any], *names: str) -> sql.SQL:
-    """A condition: all of these expressions can be told to us."""
+    """Returns a condition: the server can send all of these expressions to us."""
     if conn.info.parameter_status("server_encoding") != _SQL_ASCII:
         return sql.SQL("true")
     return sql.SQL(" AND ".join(_is_utf8(each) for each in names))
 
 
 def shown(conn: psycopg.Connection[Any], name: str) -> sql.SQL:
-    """An expression as it can be told to us: in octal escapes where it must be."""
+    """Returns an expression that the server can send to us, with octal escapes where it needs them."""
     if conn.info.parameter_status("server_encoding") != _SQL_ASCII:
         return sql.SQL(name)
     return sql.SQL(f"CASE WHEN {_is_utf8(name)} THEN ({name})::text ELSE {_escaped(name)} END")
 
 
 def unreadable_tables(conn: psycopg.Connection[Any]) -> list[UnreadableTable]:
-    """Those of the database, partitions as their root."""
+    """Returns the database's tables with such names; a partition counts as its root."""
     if conn.info.parameter_status("server_encoding") != _SQL_ASCII:
         return []
     with source_errors("looking for names that are not UTF-8"):

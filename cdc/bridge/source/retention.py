@@ -1,8 +1,8 @@
-"""How much WAL the server keeps for the slot, who makes it keep that, and how near its limit is.
+"""Tells how much WAL the server keeps for the slot, who makes it keep that, and how near the limit is.
 
-A slot keeps the WAL from the start of the oldest transaction that still runs, in any database of the cluster: only
-transactions with an id count, for only they write. So a bridge that is up to date does not help when somebody else's
-transaction stays open.
+A slot keeps the WAL from the start of the oldest running transaction, in any database of the cluster. Only transactions
+with an id count, because only they write. So the slot keeps WAL while somebody else's transaction stays open, even if
+the bridge is up to date.
 
 https://www.postgresql.org/docs/current/logicaldecoding-explanation.html#LOGICALDECODING-REPLICATION-SLOTS
 https://www.postgresql.org/docs/current/runtime-config-replication.html#GUC-MAX-SLOT-WAL-KEEP-SIZE
@@ -22,10 +22,11 @@ from cdc.bridge.source.table import quoted
 from cdc.contract.slot_state import SlotState
 
 LONG_S: Final = 60.0
-"""A transaction open for so long is worth a word; the server itself lets go of WAL only every fifteen seconds."""
+"""A transaction that is open for this long is worth a warning. The server releases WAL only every fifteen seconds."""
 
 HELD_BYTES: Final = 64 * 1024 * 1024
-"""Kept for somebody else: four segments. Less is what a busy server needs between two looks."""
+"""How much WAL may be kept for somebody else without a warning: four segments. A busy server needs less between two
+looks."""
 
 _MIB: Final = 1024 * 1024
 
@@ -52,10 +53,10 @@ class OpenTransaction:
     """The oldest transaction with an id, in any database of the cluster.
 
     Attributes:
-        pid: None for a prepared one, which has a ``gid`` instead.
-        state: as ``pg_stat_activity`` says, or ``prepared``; empty when we may not see it.
-        since: when it began, as text; None when we may not see it.
-        age_s: seconds since then.
+        pid: its process; None for a prepared transaction, which has a ``gid`` instead.
+        state: what ``pg_stat_activity`` says, or ``prepared``; empty when our role may not see it.
+        since: when it began, as text; None when our role may not see it.
+        age_s: the seconds since then.
     """
 
     pid: int | None
@@ -70,13 +71,13 @@ class OpenTransaction:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What the server keeps for the slot.
+    """What the server keeps for the slot, and why.
 
     Attributes:
-        slot: None when there is none.
+        slot: the slot; None when there is none.
         limit_bytes: ``max_slot_wal_keep_size``; None without a limit.
-        oldest: None when no transaction is open.
-        role: who looked.
+        oldest: the oldest open transaction; None when there is none.
+        role: the role that looked.
     """
 
     slot: SlotState | None
@@ -87,7 +88,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Danger:
-    """What may end badly, and what to do now; ``key`` tells two of them apart, the text changes with the numbers."""
+    """What may end badly, and what to do now. ``key`` identifies it, because the text changes with the numbers."""
 
     key: str
     text: str
@@ -95,7 +96,7 @@ class Danger:
 
 
 def inspect_retention(conn: psycopg.Connection[Any], name: str) -> Retention:
-    """Look at the slot, the limit and the oldest transaction now; what the role may not see is None."""
+    """Look at the slot, the limit and the oldest transaction. What our role may not see is None."""
     slot = inspect_slot(conn, name)
     with source_errors("looking for open transactions"):
         limit = conn.execute(_LIMIT).fetchone()
@@ -109,7 +110,7 @@ def inspect_retention(conn: psycopg.Connection[Any], name: str) -> Retention:
 
 
 def dangers(retention: Retention, *, long_s: float = LONG_S) -> list[Danger]:
-    """What to warn of before WAL is lost. A slot that is lost already is nothing to warn of."""
+    """Returns what to warn of before WAL is lost; nothing for a slot that is lost already."""
     slot = retention.slot
     if slot is None or slot.lost:
         return []
@@ -138,7 +139,7 @@ def dangers(retention: Retention, *, long_s: float = LONG_S) -> list[Danger]:
 
 
 def _holder(slot: SlotState, oldest: OpenTransaction | None, long_s: float) -> OpenTransaction | None:
-    """The transaction for which WAL is kept that was confirmed long ago; None when there is no such thing."""
+    """Returns the transaction that keeps WAL which the bridge confirmed long ago; None when there is none."""
     if oldest is None or slot.confirmed_flush_lsn is None or slot.restart_lsn is None:
         return None
     if slot.confirmed_flush_lsn - slot.restart_lsn < HELD_BYTES:

@@ -1,7 +1,7 @@
-"""What our role may do with the tables, and the commands that give it what is missing.
+"""Finds what our role may do with the tables, and the commands that give it what is missing.
 
-A table must be read as well as published: its rows from before the slot, and columns that the stream leaves out. Where
-a policy would hide rows, reading fails (``row_security`` is off), for a hidden row would be taken for a deleted one.
+A table must be read as well as published: for rows from before the slot, and for columns that the stream leaves out. If
+a policy hides rows, reading fails (``row_security`` is off), because a hidden row would be taken for a deleted one.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class TableRights:
     """What our role may do with one table.
 
     Attributes:
-        filtered: a row-level security policy hides rows from us.
-        owned: we may add it to a publication.
+        filtered: whether a row-level security policy hides rows from us.
+        owned: whether we may add the table to a publication.
     """
 
     can_use_namespace: bool
@@ -49,25 +49,25 @@ WHERE c.relrowsecurity ORDER BY 1, 2
 
 
 def table_rights(conn: psycopg.Connection[Any], tables: Sequence[TableInfo]) -> dict[str, TableRights]:
-    """Our rights by qualified name, on the tables and on the partitions that hold their rows."""
+    """Returns our rights by qualified name, on the tables and on the partitions that hold their rows."""
     with source_errors("reading privileges"):
         rows = conn.execute(_RIGHTS, _names(tables)).fetchall()
     return {qualified(namespace, name): TableRights(*rights) for namespace, name, *rights in rows}
 
 
 def secured_tables(conn: psycopg.Connection[Any], tables: Sequence[TableInfo]) -> list[str]:
-    """Qualified names of those that have row-level security, for whomever."""
+    """Returns the qualified names of those tables that have row-level security, for any role."""
     with source_errors("reading policies"):
         return [qualified(*name) for name in conn.execute(_SECURED, _names(tables)).fetchall()]
 
 
 def heaps(info: TableInfo) -> list[tuple[str, str]]:
-    """Namespace and name of the table, then of its partitions: a backfill reads each by itself."""
+    """Returns namespace and name of the table, then of its partitions, as a backfill reads each one by itself."""
     return [(info.namespace, info.name), *info.leaves]
 
 
 def why_unreadable(info: TableInfo, rights: Mapping[str, TableRights], role: str) -> list[Unusable]:
-    """What keeps ``role`` from reading the table, each with the command that mends it; nothing when it can."""
+    """Returns what keeps ``role`` from reading the table, with the commands that allow it; nothing when it can."""
     named = [(heap, found) for heap in heaps(info) if (found := rights.get(qualified(*heap))) is not None]
     closed = dict.fromkeys(namespace for (namespace, _), found in named if not found.can_use_namespace)
     unread = [quoted(*heap) for heap, found in named if not found.can_select]

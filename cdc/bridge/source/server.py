@@ -1,4 +1,4 @@
-"""What the server and our role on it can do: the facts that preflight judges.
+"""Reads what the server, and our role on it, can do: the facts that preflight judges.
 
 https://www.postgresql.org/docs/current/runtime-config-replication.html
 """
@@ -15,13 +15,13 @@ from cdc.bridge.source.connect import source_errors
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """Settings and rights, as this role sees them.
+    """Settings and rights, as our role sees them.
 
     Attributes:
         version_number: ``server_version_num``, 160004 for 16.4.
-        can_replicate: may make slots and start walsenders.
-        keep_size: ``max_slot_wal_keep_size`` as shown, ``-1`` for no limit.
-        idle_slot_timeout: ``idle_replication_slot_timeout`` as shown, ``0`` for never and before PostgreSQL 18.
+        can_replicate: whether the role may make slots and start walsenders.
+        keep_size: ``max_slot_wal_keep_size`` as shown; ``-1`` means no limit.
+        idle_slot_timeout: ``idle_replication_slot_timeout`` as shown; ``0`` means never, as before PostgreSQL 18.
     """
 
     version_number: int
@@ -43,7 +43,7 @@ class ServerFacts:
     idle_slot_timeout: str
 
 
-# A managed service may let members of a role replicate without giving the attribute: Amazon RDS has rds_replication.
+# A managed service may let members of a role replicate without the attribute: Amazon RDS has rds_replication.
 _FACTS: Final = """
 SELECT current_setting('server_version_num')::int, current_setting('server_version'), pg_is_in_recovery(),
   current_setting('wal_level'), current_setting('max_replication_slots')::int,
@@ -60,7 +60,7 @@ SELECT current_setting('server_version_num')::int, current_setting('server_versi
 
 
 def server_facts(conn: psycopg.Connection[Any]) -> ServerFacts:
-    """Ask the server; any role may."""
+    """Ask the server for the facts; any role may."""
     with source_errors("reading settings"):
         row = conn.execute(_FACTS).fetchone()
     assert row is not None

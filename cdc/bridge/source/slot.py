@@ -1,4 +1,4 @@
-"""The replication slot: make it, look at it, drop it; and which server and database this is.
+"""Makes the replication slot, looks at it and drops it; and tells which server and database this is.
 
 https://www.postgresql.org/docs/current/view-pg-replication-slots.html
 """
@@ -21,15 +21,15 @@ from cdc.contract.slot_state import SlotState
 PLUGIN: Final = "pgoutput"
 
 _CREATE_TIMEOUT_S: Final = 60
-"""A slot waits for every transaction that is open when it is made; after a minute it is time to say for which."""
+"""A new slot waits for every transaction that is open when it is made. After a minute, cdc says which these are."""
 
 WAL_END: Final = (
     "CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()"
     " ELSE pg_catalog.pg_current_wal_lsn() END"
 )
-"""SQL for the WAL's end as far as this server knows it: a standby decodes only what it has replayed."""
+"""SQL for the end of the WAL as this server knows it: a standby decodes only what it has replayed."""
 
-# Through jsonb, because invalidation_reason exists from PostgreSQL 17 on and must read as NULL before.
+# Through jsonb, because invalidation_reason exists only from PostgreSQL 17 on, and must read as NULL before that.
 _INSPECT: Final = f"""
 SELECT slot_name, coalesce(plugin, ''), coalesce(database, ''), active, active_pid,
        confirmed_flush_lsn::text, restart_lsn::text, wal_status, safe_wal_size,
@@ -41,7 +41,7 @@ FROM pg_catalog.pg_replication_slots s WHERE slot_name = %s
 
 
 def inspect_slot(conn: psycopg.Connection[Any], name: str) -> SlotState | None:
-    """The slot's state now, None when there is no such slot."""
+    """Returns the slot's state now; None when there is no such slot."""
     with source_errors("inspecting replication slots"):
         row = conn.execute(_INSPECT, (name,)).fetchone()
     if row is None:
@@ -64,17 +64,17 @@ def inspect_slot(conn: psycopg.Connection[Any], name: str) -> SlotState | None:
 
 
 def create_slot(conn: psycopg.Connection[Any], name: str, *, timeout_s: float = _CREATE_TIMEOUT_S) -> LSN:
-    """Make a logical slot for pgoutput in this database. The publication must exist before.
+    """Make a logical slot for pgoutput in this database. The publication must exist already.
 
-    pgoutput looks the publication up as of the change it decodes, so a slot that is older than its publication
-    cannot be read. From PostgreSQL 17 on the slot is synchronised to standbys that ask for it.
+    pgoutput looks the publication up as of the change that it decodes, so a slot that is older than its publication
+    cannot be read. From PostgreSQL 17 on, the slot is synchronised to standbys that ask for it.
 
     Returns:
-        The position where changes begin: every transaction that commits from here on will be delivered.
+        The position where changes begin: every transaction that commits after it will be delivered.
 
     Raises:
-        SourceUnavailable: open transactions kept it from starting, or another session made the slot meanwhile.
-        SourceRefused: no slot free, ``wal_level`` too low, privilege missing, name not allowed.
+        SourceUnavailable: open transactions kept it from starting, or another session made the slot just now.
+        SourceRefused: no slot is free, ``wal_level`` is too low, a privilege is missing, or the name is not allowed.
     """
     failover = ", failover => NOT pg_catalog.pg_is_in_recovery()" if conn.info.server_version >= 170000 else ""
     make = sql.SQL(
@@ -106,10 +106,12 @@ def create_slot(conn: psycopg.Connection[Any], name: str, *, timeout_s: float = 
 
 
 def refuse_low_wal_level(conn: psycopg.Connection[Any], name: str) -> None:
-    """Call it before a walsender is opened: a server with ``wal_level = minimal`` has none, and looks too busy for one.
+    """Refuse a server that cannot decode, before a walsender is opened.
+
+    With ``wal_level = minimal`` a server has no walsenders, and would look too busy instead.
 
     Raises:
-        SourceRefused: the server cannot decode.
+        SourceRefused: ``wal_level`` is not ``logical``.
     """
     with source_errors("asking for wal_level"):
         level = conn.execute("SELECT pg_catalog.current_setting('wal_level')").fetchone()
@@ -142,10 +144,10 @@ def drop_slot(conn: psycopg.Connection[Any], name: str) -> None:
 
 
 def identify(conn: psycopg.Connection[Any]) -> SourceIdentity:
-    """Which cluster, timeline and database this connection is in; any role may ask.
+    """Returns the cluster, timeline and database that this connection is in; any role may ask.
 
-    The timeline is read from the WAL file being written, for the last checkpoint still carries the old one for a
-    while after a promotion. A standby tells the checkpoint's.
+    The timeline is read from the name of the WAL file being written, because the last checkpoint has the old timeline
+    for a while after a promotion. A standby returns the checkpoint's.
     """
     with source_errors("identifying the server"):
         row = conn.execute(
@@ -160,7 +162,7 @@ def identify(conn: psycopg.Connection[Any]) -> SourceIdentity:
 
 
 def wal_end(conn: psycopg.Connection[Any]) -> LSN | None:
-    """The end of the server's WAL; None for a standby, whose end comes later."""
+    """Returns the end of the server's WAL; None for a standby, which has not replayed all of it."""
     with source_errors("asking for the WAL's end"):
         row = conn.execute(
             "SELECT CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_current_wal_lsn()::text END"
@@ -170,9 +172,9 @@ def wal_end(conn: psycopg.Connection[Any]) -> LSN | None:
 
 
 def recent_xid(conn: psycopg.Connection[Any]) -> int:
-    """A 64-bit transaction id of about now, with the epoch that the stream leaves out; of one that is over.
+    """Returns a recent 64-bit transaction id, with the epoch that the stream leaves out. That transaction is over.
 
-    Records may name it before the stream has named another: no reader may take them for a transaction's to come.
+    Records may name it before the stream has named another one, and no reader may take it for one still to come.
     """
     with source_errors("reading the current transaction id"):
         row = conn.execute("SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text").fetchone()
@@ -185,7 +187,7 @@ def _role(conn: psycopg.Connection[Any]) -> str:
 
 
 def no_slot_free(name: str, limit: int, idle: Sequence[str]) -> SourceRefused:
-    """The error when slot ``name`` is to be made and all ``limit`` slots are taken; ``idle`` are those nobody reads."""
+    """Returns the error for a slot that cannot be made because all are in use; ``idle`` are slots that nobody reads."""
     unused = f" (idle now: {', '.join(idle)})" if idle else ""
     drop = f"; or drop one that nobody needs: SELECT pg_drop_replication_slot('{idle[0]}');" if idle else ""
     return SourceRefused(
@@ -208,8 +210,8 @@ def _count_slots(conn: psycopg.Connection[Any]) -> tuple[int, list[str]]:
 def _open_transactions(conn: psycopg.Connection[Any], name: str, timeout_s: float) -> SourceUnavailable:
     if _is_standby(conn):
         return SourceUnavailable(
-            f"slot {name} could not be made within {timeout_s:g} s: on a standby it waits until the primary writes "
-            "down which transactions are running, which a primary at rest does not do by itself",
+            f"slot {name} could not be made within {timeout_s:g} s: on a standby it waits until the primary logs "
+            "which transactions are running, which an idle primary does not do by itself",
             remedy="on the primary: SELECT pg_log_standby_snapshot();",
         )
     rows = conn.execute(
@@ -220,6 +222,6 @@ def _open_transactions(conn: psycopg.Connection[Any], name: str, timeout_s: floa
     pids = rows[0][0] if rows else "…"
     return SourceUnavailable(
         f"slot {name} could not be made within {timeout_s:g} s: "
-        f"it waits for transactions that were open before: {waiting}",
+        f"it waits for transactions that were open before it: {waiting}",
         remedy=f"let them finish, or: SELECT pg_terminate_backend({pids});",
     )

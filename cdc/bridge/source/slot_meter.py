@@ -1,4 +1,4 @@
-"""The slot as metrics, told by each process that may ask the source: WAL fills the disk just when no bridge runs."""
+"""Exports the slot as metrics, in each process that may ask the source: WAL fills the disk just when no bridge runs."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from cdc.base.metrics import WAL_STATUSES, SlotMetrics
 from cdc.contract.slot_state import SlotState
 
 _RATE_S: Final = 300.0
-"""Over which the rate is taken: a checkpoint or a batch job within it is no trend yet."""
+"""The span over which the rate is taken. A checkpoint or a batch job is shorter, and does not make a trend."""
 
 
 class SlotMeter:
-    """Of one slot. Nothing is known before the first look, and 0 would be an alarm.
+    """Exports one slot. Before the first look nothing is known, and a 0 would raise an alarm, so it exports NaN.
 
     Args:
-        metrics: of the process.
-        bridge: whose slot it is, where the process tells of several.
-        clock: seconds, never going back.
+        metrics: the process's metrics.
+        bridge: the name of the slot's bridge, if the process exports several.
+        clock: returns seconds, and never goes back.
     """
 
     def __init__(
@@ -37,16 +37,16 @@ class SlotMeter:
         self.look(None)
 
     def look(self, state: SlotState | None) -> None:
-        """The slot as the server sees it; None when nobody knows, or there is none. May be called from any thread."""
+        """Export the slot as the server sees it; None when it is unknown or missing. May be called from any thread."""
         if state is None:
             values: list[float] = [math.nan] * len(self._gauges)
         else:
-            known = math.nan
+            unknown = math.nan
             values = [
-                known if state.retained_bytes is None else state.retained_bytes,
+                unknown if state.retained_bytes is None else state.retained_bytes,
                 math.inf if state.safe_wal_size is None else state.safe_wal_size,
                 self._seconds_to_full(state.safe_wal_size),
-                known if state.lag_bytes is None else state.lag_bytes,
+                unknown if state.lag_bytes is None else state.lag_bytes,
                 state.active,
                 state.lost,
             ]
@@ -56,7 +56,7 @@ class SlotMeter:
             gauge.set(value)
 
     def _seconds_to_full(self, room: int | None) -> float:
-        """By how quickly the room has shrunk; a bridge that confirms makes it grow again."""
+        """Returns the seconds until no room is left, at the recent rate; a bridge that confirms makes room again."""
         if room is None:
             self._room.clear()
             return math.inf

@@ -1,7 +1,7 @@
-"""Looks at the slot on a thread and a connection of its own: when nothing is committed, and while the bridge is down.
+"""Watches the slot in a thread and on a connection of its own, also when nothing is committed or the bridge is down.
 
-Kafka may be away for hours while the server keeps WAL for us; just then the numbers and warnings are wanted. So the
-bridge is not the only one who looks: every process that may ask the source tells the numbers.
+Kafka may be unreachable for hours while the server keeps WAL for us. Just then numbers and warnings are needed most. So
+every process that may ask the source exports the numbers, and not the bridge alone.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from cdc.bridge.source.slot_meter import SlotMeter
 
 INTERVAL_S: Final = 10.0
 _REFUSED_S: Final = 300.0
-"""Until a source that refuses us is asked again: it logs each attempt."""
+"""The pause after a refusal, because the source logs each attempt."""
 _UNKNOWN_AFTER_S: Final = 60.0
-"""Without an answer, numbers are as old as that at most."""
+"""How old the exported numbers may get while the source does not answer."""
 
 log = structlog.get_logger("cdc.bridge")
 
 
 class SlotWatch:
-    """Watches while the ``with`` block lasts, and warns once of each danger that arises.
+    """Watches inside the ``with`` block, and warns once of each danger that arises.
 
     Args:
         config: the whole configuration.
-        on_look: told of each look, in the watching thread; None when the source has not answered for a while.
-        stop: set when the thread fails; leaving the ``with`` block then raises why.
-        warns: whether dangers are logged; by the bridge they are.
+        on_look: is told of each look, in the watching thread; None when the source has not answered for a while.
+        stop: set when the thread fails; leaving the ``with`` block then raises the reason.
+        warns: whether dangers are logged, as the bridge does.
     """
 
     def __init__(
@@ -110,5 +110,5 @@ class SlotWatch:
 
 
 def slot_watch(config: Config, meter: SlotMeter, stop: threading.Event) -> SlotWatch:
-    """Of a process other than the bridge: it tells the numbers, and leaves the warnings to the bridge's log."""
+    """Returns the watch for a process other than the bridge: it exports numbers, and leaves warnings to the bridge."""
     return SlotWatch(config, lambda seen: meter.look(None if seen is None else seen.slot), stop, warns=False)

@@ -1,4 +1,4 @@
-"""What PostgreSQL means by an SQLSTATE: try again, look at the table anew, or ask the operator. The one place for it.
+"""Says, in one place, what an SQLSTATE means for us: try again, look at the table again, or ask the operator.
 
 Pure. https://www.postgresql.org/docs/current/errcodes-appendix.html
 """
@@ -11,8 +11,8 @@ from psycopg import pq
 
 from cdc.base.errors import CdcError, SourceAltered, SourceBusy, SourceRefused, SourceUnavailable
 
-# The first list that has a beginning of the SQLSTATE decides, so exceptions to a class stand before it.
-_PROTOCOL_VIOLATION: Final = "08P01"  # ours, in a class of the network's: no retry mends it
+# The first list that contains a prefix of the SQLSTATE decides, so exceptions to a class come before it.
+_PROTOCOL_VIOLATION: Final = "08P01"  # our own mistake, although its class is the network's: no retry helps
 _DAMAGED: Final = ("XX001", "XX002")
 _LOST: Final = (
     "08",  # connection exception
@@ -40,8 +40,8 @@ _NOT_GRANTED: Final = "42501"
 SERVER_AWAY: Final = (
     "cdc tries again by itself; if that does not help: is the server up, and are source.dsn's host and port right?"
 )
-"""One text for all that an outage causes, from the first connection that breaks to the last that is refused: an outage
-is told by its remedy, and once."""
+"""The remedy for everything that an outage causes, from the first connection that breaks to the last that is refused.
+It is the same text everywhere, because the log recognises an outage by its remedy, and reports it once."""
 _WAIT: Final = "cdc tries again by itself; if that does not help, the server's log says what was in the way"
 _CHECK: Final = "run `cdc check`: it says what the role and the server lack; the server's log may say more"
 _LOOK_AGAIN: Final = "cdc looks at the table again by itself; if that does not help, run `cdc check`"
@@ -51,18 +51,18 @@ _REMEDIES: Final = {
     "WHERE attnum > 0 AND attrelid::regclass || attname::text ~ '[^ -~]';",
     "25006": "point source.dsn at the primary: target_session_attrs=read-write",
 }
-"""What else can be done about a refusal, other than to grant something."""
+"""Remedies for refusals that no grant would help."""
 
 
 def source_error(doing: str, sqlstate: str | None, said: str, *, remedy: str = "", role: str = "") -> CdcError:
-    """The error that the server's words amount to.
+    """Returns the error that the server's words amount to.
 
     Args:
         doing: completes "PostgreSQL cancelled …", for instance ``reading the catalog``.
-        sqlstate: None when the connection broke without one.
+        sqlstate: the SQLSTATE; None when the connection broke without one.
         said: the server's words.
-        remedy: what gives us the privilege that is missing.
-        role: ours, quoted as SQL takes it, for the remedy where row-level security is in the way.
+        remedy: the command that grants the missing privilege.
+        role: our role, quoted for SQL, for the remedy against row-level security.
     """
     words = " ".join(said.split())
     if not sqlstate or (sqlstate.startswith(_LOST) and sqlstate != _PROTOCOL_VIOLATION):
@@ -72,7 +72,7 @@ def source_error(doing: str, sqlstate: str | None, said: str, *, remedy: str = "
     if sqlstate.startswith(_DAMAGED):
         return SourceRefused(
             f"PostgreSQL reports damage while {doing}: {words}",
-            remedy="restore what is damaged: no retry reads it",
+            remedy="restore the damaged data: no retry can read it",
         )
     if sqlstate.startswith(_BUSY):
         return SourceBusy(f"PostgreSQL cancelled {doing}: {words}", remedy=_WAIT)
@@ -86,16 +86,16 @@ def source_error(doing: str, sqlstate: str | None, said: str, *, remedy: str = "
 
 
 def result_error(doing: str, result: pq.abc.PGresult, *, remedy: str = "", role: str = "") -> CdcError:
-    """The same for a result of libpq that is not what was asked for."""
+    """Returns the error for a result of libpq that reports a failure."""
     return source_error(doing, sqlstate_of(result), message_of(result), remedy=remedy, role=role)
 
 
 def sqlstate_of(result: pq.abc.PGresult) -> str | None:
-    """A result's SQLSTATE; None when the server gave none."""
+    """Returns a result's SQLSTATE; None when the server gave none."""
     return (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode() or None
 
 
 def message_of(result: pq.abc.PGresult) -> str:
-    """A result's first words."""
+    """Returns the primary message of a result."""
     primary = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or result.error_message or b""
     return primary.decode(errors="replace").strip()

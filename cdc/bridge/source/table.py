@@ -1,6 +1,6 @@
-"""One table as the catalog describes it, and by which columns its rows are told apart. No I/O.
+"""Describes one table by the catalog, and the columns that identify its rows. No I/O.
 
-The record key must be unique at every moment, published, and carried by every old row that the server logs; a table
+The record key must be unique at every moment, published, and part of every old row that the server logs. A table
 without such columns is refused, with the command that gives it some.
 
 https://www.postgresql.org/docs/current/logical-replication-publication.html#LOGICAL-REPLICATION-PUBLICATION-REPLICA-IDENTITY
@@ -22,7 +22,7 @@ KeySource: TypeAlias = Literal["primary key", "replica identity index", "configu
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """A unique index whose columns may serve as a key: ``immediate`` when checked row by row, not at commit."""
+    """A unique index whose columns may serve as a key. It is ``immediate`` if checked for each row, not at commit."""
 
     name: str
     columns: tuple[str, ...]
@@ -31,24 +31,24 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class TableInfo:
-    """What the bridge must know of a table before it reads the first change.
+    """What the bridge must know about a table before it reads the first change.
 
     Attributes:
-        kind: ``r`` ordinary table, ``p`` root of a partitioned table.
-        key: columns of the record key, in key order; empty when none is usable.
+        kind: ``r`` for an ordinary table, ``p`` for the root of a partitioned one.
+        key: the columns of the record key, in key order; empty when none is usable.
         toastable: published columns whose values may be stored out of line.
-        estimated_rows: as ANALYZE or VACUUM last counted; 0 when they never did.
-        columns: published columns in attribute order.
-        primary_key: None when there is none.
-        unique_indexes: other unique indexes over NOT NULL columns, without predicate or expression.
-        key_is_enforced: a constraint keeps the key unique and not NULL; false only for configured keys.
-        leaves: of a partitioned table: namespace and name of each partition that holds rows.
-        unlike_partitions: leaves whose replica identity differs from the root's: name, and the command that mends it.
-        configured_key: what ``source.keys`` says, empty when nothing.
-        oid: tells two tables apart that had the same name one after the other.
-        numbers: of the columns, in the same order.
-        unlogged: the table, or those of its leaves, whose changes are not in the WAL: name, and what mends it.
-        is_as_created: nothing ever wrote it anew, as ``SET LOGGED`` and TRUNCATE do, or a leaf of it.
+        estimated_rows: what ANALYZE or VACUUM last counted; 0 when they never did.
+        columns: the published columns, in attribute order.
+        primary_key: the primary key; None when there is none.
+        unique_indexes: other unique indexes on NOT NULL columns, without predicate or expression.
+        key_is_enforced: whether a constraint keeps the key unique and not NULL; false only for configured keys.
+        leaves: namespace and name of each partition that holds rows.
+        unlike_partitions: leaves whose replica identity differs from the root's: the name, and the command to fix it.
+        configured_key: the key columns in ``source.keys``; empty when it names none.
+        oid: tells apart two tables that had the same name one after the other.
+        numbers: the columns' numbers, in the order of ``columns``.
+        unlogged: the table, or those of its leaves, that are unlogged: the name, and the command to fix it.
+        is_as_created: whether nothing ever replaced the table's file, or a leaf's, as SET LOGGED and TRUNCATE do.
     """
 
     namespace: str
@@ -78,29 +78,29 @@ class TableInfo:
 
     @property
     def quoted_name(self) -> str:
-        """The name as SQL takes it."""
+        """The name, quoted for SQL."""
         return quoted(self.namespace, self.name)
 
 
 def quoted(*names: str) -> str:
-    """Names joined by dots, as SQL takes them. Always in quotes: a bare ``order`` would be a keyword."""
+    """Returns names joined by dots and quoted for SQL, always: a bare ``order`` would be a keyword."""
     return sql.Identifier(*names).as_string(None)
 
 
 def select_grant(namespace: str, table: str, role: str) -> str:
-    """What lets a role read a table; ``table`` and ``role`` as SQL takes them."""
+    """Returns the commands that let a role read a table; ``table`` and ``role`` must be quoted for SQL."""
     return f"GRANT USAGE ON SCHEMA {quoted(namespace)} TO {role}; GRANT SELECT ON {table} TO {role};"
 
 
 class Unusable(NamedTuple):
-    """Why a table cannot be carried, as a sentence that names it, and what mends it."""
+    """Why a table cannot be captured, in a sentence that names it, and the remedy."""
 
     reason: str
     remedy: str
 
 
 def why_unusable(info: TableInfo) -> Unusable | None:
-    """Why the bridge cannot carry this table, with what mends it; None when it can."""
+    """Returns why the bridge cannot capture this table, with the remedy; None when it can."""
     why = _reason_and_remedy(info)
     return None if why is None else Unusable(f"table {info.qualified_name} {why[0]}", why[1])
 
@@ -111,7 +111,7 @@ def _reason_and_remedy(info: TableInfo) -> tuple[str, str] | None:
         what = "is" if info.kind == "r" else f"has partitions ({', '.join(name for name, _ in info.unlogged)}) that are"
         return f"{what} unlogged: changes are not in the WAL", " ".join(mend for _, mend in info.unlogged)
     if info.unlike_partitions:
-        # The server sends the old row as the leaf logged it and labels it with the root's identity.
+        # The server sends the old row as the leaf logged it, but labels it with the root's identity.
         return (
             "has partitions with another replica identity than its root: "
             + ", ".join(name for name, _ in info.unlike_partitions),
@@ -179,11 +179,11 @@ def choose_key(
     configured: Sequence[str],
     columns: Sequence[str],
 ) -> tuple[tuple[str, ...], KeySource]:
-    """The record key: columns that are published, unique at every moment, and carried by every old tuple.
+    """Returns the record key: columns that are published, unique at every moment, and part of every old tuple.
 
-    A configured key wins, but needs FULL. Else the primary key in its own order, unless the identity is an index that
-    does not cover it. Else that index's columns. A deferrable key is none: ``id = id + 1`` over two rows would
-    write key 2 and then delete it.
+    A configured key wins, but needs FULL. Otherwise it is the primary key in its own order, unless the identity is an
+    index that does not cover it. Otherwise it is that index's columns. A deferrable key does not qualify:
+    ``id = id + 1`` on two rows would write key 2 and then delete it.
     """
     published = set(columns)
     if configured:

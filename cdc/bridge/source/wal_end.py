@@ -1,4 +1,4 @@
-"""Where a server's WAL ends."""
+"""Finds where a server's WAL ends."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from cdc.base.lsn import LSN
 from cdc.bridge.source.connect import source_errors
 
 BLOCK_BYTES: Final = 8_192
-"""Of heaps and of WAL, as every packaged server is built."""
+"""The block size of heaps and of WAL, in every packaged server."""
 
 _WAL_END: Final = """(CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
    ELSE pg_catalog.pg_current_wal_insert_lsn() END)::text"""
 
 
 def wal_end(conn: psycopg.Connection[Any]) -> LSN:
-    """Everything that committed until now did so before this, and the stream will come to it.
+    """Returns a position that the stream will reach, and before which everything committed that is committed now.
 
     Raises:
         SourceUnavailable: the connection broke.
@@ -29,9 +29,9 @@ def wal_end(conn: psycopg.Connection[Any]) -> LSN:
 
 
 def at_rest(lsn: LSN) -> LSN:
-    """``lsn``, but the end of a page where it lies just behind the next page's header.
+    """Returns ``lsn``, or the end of the page before it, if ``lsn`` lies just after a page's header.
 
-    The insert position skips the header (24 bytes, 40 at the start of a segment) of a page that nothing was written
-    to yet. On a server at rest no WAL ends there, so the stream would never come to it.
+    The insert position skips the header (24 bytes, 40 at the start of a segment) of a page to which nothing was written
+    yet. On an idle server no WAL ends there, so the stream would never reach it.
     """
     return LSN(lsn - lsn % BLOCK_BYTES) if lsn % BLOCK_BYTES in (24, 40) else lsn

@@ -1,1 +1,1 @@
-"""Pure: row changes → keyed records, in the form that the topic contract gives them."""
+"""Converts rows to the bytes of keyed records and back, in the form that the topic contract defines. Pure."""

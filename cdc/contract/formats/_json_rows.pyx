@@ -1,17 +1,17 @@
 # cython: boundscheck=False, wraparound=False
-"""The twin of ``json_rows.py`` in C: JSON objects in, lines of COPY text out, byte for byte what Python makes of them.
+"""The twin of ``json_rows.py`` in C: converts JSON objects to lines of COPY text, byte for byte as Python does.
 
-It takes *plain* rows, as the bridge writes them: members in the order of the columns, no blanks between them, no ``\\u``
-escapes, arrays without arrays in them, and values of the shape that their columns promise. Rows that are not plain are
-declined, and left to Python, errors included.
+It converts *plain* rows, as the bridge writes them: members in the order of the columns, no blanks between them, no
+``\\u`` escapes, no nested arrays, and values of the shape that their columns' types suggest. It declines all other rows
+and leaves them to Python, errors included.
 
-To read this knowing Python: ``cdef`` declares what is C and cannot be called from Python. ``at`` is the address of a
+For readers who know Python: ``cdef`` declares what is C and cannot be called from Python. ``at`` is the address of a
 byte, ``at[0]`` that byte, ``at + 1`` the next address, ``NULL`` no address. Each function takes ``at``, where to read,
-and ``out``, which holds where to write and is moved on; it returns the place behind what it read, or ``NULL`` when that
-is not plain. None counts how much is left, for two reasons:
+and ``out``, which holds where to write and is advanced. It returns the address after what it read, or ``NULL`` if that
+is not plain. No function counts how many bytes are left, for two reasons:
 
-- CPython puts a NUL behind all ``bytes``. No function takes a NUL for plain or reads on beyond it.
-- A byte of JSON becomes two of COPY text at most; a column that is missing, three. ``lines`` makes that much room.
+- CPython puts a NUL after all ``bytes``. No function accepts a NUL as plain, or reads past it.
+- A byte of JSON becomes at most two of COPY text; a missing column becomes three. ``lines`` makes room for that.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -21,10 +21,10 @@ from posix.strings cimport strncasecmp
 from cdc.contract.formats._objects cimport Buffer, is_utf8
 
 cdef enum:
-    # What a column's values are
+    # The form of a column's values
     _INTEGER, _BARE, _STRING, _DOCUMENT, _STRINGS, _NUMBERS, _OTHER, _LEFT_OUT
-    _DEPTH = 50  # of documents within documents
-    _DIGITS = 19  # an integer that has no more of them is printed as it was written
+    _DEPTH = 50  # the deepest nesting of a document that is plain
+    _DIGITS = 19  # an integer with up to so many digits is printed as it was written
 
 INTEGER, BARE, STRING, DOCUMENT = _INTEGER, _BARE, _STRING, _DOCUMENT
 STRINGS, NUMBERS, OTHER, LEFT_OUT = _STRINGS, _NUMBERS, _OTHER, _LEFT_OUT
@@ -38,8 +38,8 @@ cdef class LineWriter:
     """Writes rows as lines.
 
     Args:
-        names: of the columns in the order of the lines, then of members that are left out, as JSON strings.
-        forms: of each of them one, ``LEFT_OUT`` for the latter.
+        names: names of the columns in the order of the lines, then of members to leave out, as JSON strings.
+        forms: the form of each; ``LEFT_OUT`` for members to leave out.
     """
 
     cdef tuple _labels
@@ -54,7 +54,7 @@ cdef class LineWriter:
             raise ValueError("as many names as forms, and at least one column")
 
     def lines(self, sources, bint are_keys):
-        """The lines of rows that are plain, and the places of those that are not; a key with a NULL is not."""
+        """Returns the lines of plain rows, and the places of all others; a key with a NULL is not plain."""
         cdef Buffer lines = Buffer()
         cdef Py_ssize_t size
         cdef Target out
@@ -104,7 +104,8 @@ cdef class LineWriter:
         return at + 1 == start + size and (has_nulls or column == self._columns)
 
     cdef Py_ssize_t _member(self, Place at, Py_ssize_t column) except -2:
-        """Which one begins here: the next column; a later one where the row is older than the columns; or -1."""
+        """Returns which member begins here: the next column, a later one if the row is older than the columns, or -1.
+        """
         cdef Py_ssize_t i
         cdef bytes label
         for i in range(column, len(self._labels)):
@@ -115,7 +116,7 @@ cdef class LineWriter:
 
 
 cdef void _nulls(Py_ssize_t count, Target* out) noexcept nogil:
-    """Of columns that the row does not have."""
+    """Write NULL for columns that the row does not have."""
     for _ in range(count):
         memcpy(out[0], b"\\N\t", 3)
         out[0] += 3
@@ -158,7 +159,7 @@ cdef inline Place _byte(Place at, Target* out) noexcept nogil:
 
 
 cdef Place _digits(Place at, Target* out) noexcept nogil:
-    """At least one."""
+    """Read digits, at least one."""
     if not b"0" <= at[0] <= b"9":
         return NULL
     while b"0" <= at[0] <= b"9":
@@ -172,7 +173,7 @@ cdef Place _integer(Place at, Target* out) noexcept nogil:
         return _byte(at, out)
     if at[0] == b"-":
         at = _byte(at, out)
-    if at[0] == b"0":  # -0, which is printed as 0
+    if at[0] == b"0":  # -0 is printed as 0, so it is not plain
         return NULL
     first = at
     at = _digits(at, out)
@@ -180,7 +181,7 @@ cdef Place _integer(Place at, Target* out) noexcept nogil:
 
 
 cdef Place _scalar(Place at, Target* out) noexcept nogil:
-    """A number or a word, as it is."""
+    """Copy a number or a word unchanged."""
     if at[0] == b"t":
         return _word(at, out, b"true", b"true")
     if at[0] == b"f":
@@ -197,7 +198,7 @@ cdef Place _scalar(Place at, Target* out) noexcept nogil:
 
 
 cdef Place _string(Place at, Target* out) noexcept nogil:
-    """What a string says. Backslash, tab and line ends are escaped in COPY text as they are in JSON."""
+    """Copy the characters of a string. COPY text escapes backslash, tab and line ends as JSON does."""
     cdef Target to = out[0]
     at += 1
     while at[0] != b'"':
@@ -218,7 +219,7 @@ cdef Place _string(Place at, Target* out) noexcept nogil:
 
 
 cdef Place _element(Place at, Target* out) noexcept nogil:
-    """A string as ``array_out`` prints it: in quotes where they are needed."""
+    """Copy a string as ``array_out`` prints it: in quotes if it needs them."""
     cdef Place first = at + 1
     cdef bint is_quoted = at[1] == b'"'
     if at[0] != b'"':
@@ -236,7 +237,7 @@ cdef Place _element(Place at, Target* out) noexcept nogil:
 
 
 cdef Place _array(Place at, Target* out, Reader element) noexcept nogil:
-    """An array without arrays in it, as an array literal."""
+    """Write an array without nested arrays as an array literal."""
     out[0][0] = b"{"
     out[0] += 1
     at += 1
@@ -252,7 +253,7 @@ cdef Place _array(Place at, Target* out, Reader element) noexcept nogil:
 
 
 cdef Place _document(Place at, Target* out, int depth) noexcept nogil:
-    """A document as it is."""
+    """Copy a document unchanged."""
     cdef unsigned char closing
     if at[0] == b'"':
         return _quoted(at, out)
@@ -281,7 +282,7 @@ cdef Place _document(Place at, Target* out, int depth) noexcept nogil:
 
 
 cdef Place _quoted(Place at, Target* out) noexcept nogil:
-    """A string within a document, backslashes doubled."""
+    """Copy a string in a document, with its backslashes doubled."""
     if at[0] != b'"':
         return NULL
     at = _byte(at, out)

@@ -1,4 +1,4 @@
-"""What other modules in C use of this one: cells, a buffer that grows, and rows written as JSON objects."""
+"""What other C modules use from this one: cells, a buffer that grows, and rows written as JSON objects."""
 
 
 cdef struct Cell:

@@ -1,12 +1,12 @@
 # cython: boundscheck=False, wraparound=False
-"""The twin of ``objects.py`` in C: cells in, one JSON object out, byte for byte the same.
+"""The twin of ``objects.py`` in C: converts cells to a JSON object, byte for byte as Python does.
 
-To read this knowing Python: ``cdef`` declares what is C and cannot be called from Python. A ``const unsigned char*`` is
-the address of bytes that somebody else owns, here a frame or a line that its caller keeps alive. Nothing is checked for
-us behind such an address, so every function here takes a length, and stays below it.
+For readers who know Python: ``cdef`` declares what is C and cannot be called from Python. A ``const unsigned char*`` is
+the address of bytes that somebody else owns, here a frame or a line that the caller keeps alive. C does not check any
+bounds, so every function here takes a length and stays within it.
 
-``write`` returns False for a row that it declines: a text that is not UTF-8 or not of its type's form, or the JSON
-document ``null``, of which the record's header has to tell. The caller then lets Python do that row, errors included.
+``write`` returns False for a row that it declines: a text that is not UTF-8 or not in its type's form, or the JSON
+document ``null``, which the record's header has to mention. The caller leaves that row to Python, errors included.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -16,7 +16,7 @@ from libc.string cimport memcmp, memcpy
 from cdc.contract.formats import values
 
 cdef enum:
-    # What is to be done with a cell's text
+    # How a cell's text is converted
     AS_IT_IS = 0
     QUOTED = 1
     TEXT = 2
@@ -39,19 +39,19 @@ _KINDS = {
 }
 
 cdef enum:
-    _KEPT_BYTES = 1 << 20  # a buffer that one huge row made larger than this is given back
+    _KEPT_BYTES = 1 << 20  # a buffer that a huge row made larger than this is freed after the row
 
 cdef const unsigned char* _HEX = b"0123456789abcdef"
 
 
 cdef class Buffer:
-    """Bytes that grow. What is in it is copied out by ``taken``."""
+    """A buffer of bytes that grows; ``taken`` returns a copy of its contents."""
 
     def __dealloc__(self):
         free(self.data)
 
     cdef int reserve(self, Py_ssize_t more) except -1:
-        """Make room for ``more`` bytes behind ``size``."""
+        """Make room for ``more`` bytes after the first ``size``."""
         cdef Py_ssize_t capacity = self.size + more
         cdef void* data
         if capacity > self.capacity:
@@ -77,7 +77,7 @@ cdef class Buffer:
             self.capacity = 0
 
     cdef bytes taken(self):
-        """Everything that is in it, as an object of its own; the buffer is empty then."""
+        """Returns a copy of the contents, and empties the buffer."""
         cdef bytes whole = PyBytes_FromStringAndSize(<const char*>self.data, self.size)
         self.clear()
         return whole
@@ -88,7 +88,7 @@ cdef class ObjectWriter:
 
     Args:
         names: the members' names, as JSON strings.
-        converters: those of ``values.py``.
+        converters: the members' converters, from ``values.py``.
     """
 
     def __init__(self, names, converters):
@@ -100,7 +100,7 @@ cdef class ObjectWriter:
             raise ValueError("as many names as converters, and at least one")
 
     def encode(self, row):
-        """As ``ObjectForm.encode``, or None for a row that it declines; for tests, one row at a time."""
+        """Does what ``ObjectForm.encode`` does, or returns None for a row that it declines. For tests."""
         cdef Buffer out = Buffer()
         cdef list kept = list(row)
         cdef Cell[64] cells
@@ -118,7 +118,7 @@ cdef class ObjectWriter:
         return out.taken() if self.write(out, cells) else None
 
     cdef bint write(self, Buffer out, const Cell* cells) except -1:
-        """Append a row of ``width`` cells; False when it declines, with the buffer to be cleared."""
+        """Append a row of ``width`` cells. Returns False if it declines; then the caller clears the buffer."""
         cdef Py_ssize_t i
         cdef const unsigned char* kinds = <const unsigned char*>PyBytes_AS_STRING(self._kinds)
         cdef unsigned char kind
@@ -168,7 +168,7 @@ cdef class ObjectWriter:
         cdef bytes text = PyBytes_FromStringAndSize(<const char*>cell.start, cell.length)
         try:
             text = self._converters[place](text)
-        except Exception:  # whatever it is, Python's way raises it again
+        except Exception:  # declined: Python converts the row again, and raises it if it is an error
             return False
         if not is_utf8(<const unsigned char*>PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text)):
             return False
@@ -177,9 +177,9 @@ cdef class ObjectWriter:
 
 
 cdef bint _write_text(Buffer out, Cell cell) except -1:
-    """A JSON string, escaped as orjson does; False when it is not UTF-8.
+    """Write a JSON string, escaped as orjson does; False if it is not UTF-8.
 
-    What needs no escape is copied in one go: ``clean`` is where that begins.
+    Text that needs no escape is copied in one step; ``clean`` is where it begins.
     """
     cdef const unsigned char* at = cell.start
     cdef const unsigned char* clean = at
@@ -215,7 +215,7 @@ cdef bint _write_text(Buffer out, Cell cell) except -1:
 
 
 cdef bint _write_numbers(Buffer out, Cell cell) except -1:
-    """As ``values.number_array``; False, with nothing written, when that has to look at it."""
+    """Does what ``values.number_array`` does; returns False, with nothing written, if it takes that function."""
     cdef Py_ssize_t i, size = out.size
     cdef unsigned char* at
     if not cell.length or cell.start[0] != b"{":
@@ -234,7 +234,8 @@ cdef bint _write_numbers(Buffer out, Cell cell) except -1:
 
 
 cdef bint _write_texts(Buffer out, Cell cell) except -1:
-    """As ``values.text_array``, of one dimension and without NULLs, quotes and escapes; else False, nothing written."""
+    """Does what ``values.text_array`` does, for one dimension without NULLs, quotes and escapes; else returns False,
+    with nothing written."""
     cdef Py_ssize_t i, last = cell.length - 1
     cdef const unsigned char* start = cell.start
     cdef unsigned char byte
@@ -251,7 +252,7 @@ cdef bint _write_texts(Buffer out, Cell cell) except -1:
             return False
     if not is_utf8(start, cell.length):
         return False
-    out.reserve(3 * cell.length + 2)  # at most: every other byte is a comma, and becomes three
+    out.reserve(3 * cell.length + 2)  # the most it can need: every other byte is a comma, which becomes three
     out.add(b'["', 2)
     for i in range(1, last):
         if start[i] == b",":
@@ -264,7 +265,7 @@ cdef bint _write_texts(Buffer out, Cell cell) except -1:
 
 
 cdef inline unsigned char _short_escape(unsigned char byte) noexcept nogil:
-    """What follows the backslash; 0 when there is no short form."""
+    """Returns what follows the backslash in a short escape; 0 if there is none."""
     if byte == b'"' or byte == b"\\":
         return byte
     if byte == b"\n":
@@ -281,7 +282,7 @@ cdef inline unsigned char _short_escape(unsigned char byte) noexcept nogil:
 
 
 cdef bint _is_special(Cell cell) noexcept nogil:
-    """Whether it is a float that JSON has no number for."""
+    """Whether the cell is a float for which JSON has no number."""
     if cell.length == 3:
         return memcmp(cell.start, b"NaN", 3) == 0
     if cell.length == 8:
@@ -290,7 +291,7 @@ cdef bint _is_special(Cell cell) noexcept nogil:
 
 
 cdef bint _is_null_document(Cell cell) noexcept nogil:
-    """As ``bytes.strip() == b"null"``."""
+    """Whether ``bytes.strip() == b"null"``."""
     cdef const unsigned char* start = cell.start
     cdef const unsigned char* end = start + cell.length
     while start < end and _is_blank(start[0]):
@@ -319,9 +320,9 @@ cdef bint is_utf8(const unsigned char* start, Py_ssize_t length) noexcept nogil:
 
 
 cdef Py_ssize_t utf8_length(const unsigned char* start, const unsigned char* end) noexcept nogil:
-    """Bytes of the character of more than one byte that begins here; 0 when it is none, or does not end before ``end``.
+    """Returns the length of the multi-byte character that begins here; 0 if it is invalid or does not end by ``end``.
 
-    Neither overlong forms nor surrogates nor what lies above U+10FFFF: Unicode, table 3-7, as Python is.
+    Overlong forms, surrogates and anything above U+10FFFF are invalid, as in Python (Unicode, table 3-7).
     """
     cdef unsigned char first = start[0]
     cdef unsigned char low = 0x80

@@ -1,4 +1,4 @@
-"""PostgreSQL array literals, as ``array_out`` writes them: ``{a,"b c",NULL,{nested}}``, with an optional lower bound.
+"""Parses and writes array literals as PostgreSQL's ``array_out`` does: ``{a,"b c",NULL,{nested}}``, maybe with bounds.
 
 https://www.postgresql.org/docs/current/arrays.html#ARRAYS-IO
 """
@@ -10,13 +10,14 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 Array: TypeAlias = list[Any]
-"""Nested lists of elements; None for NULL. (mypy knows no recursive ``list[T | Array]`` that is also invariant.)"""
+"""Nested lists of elements; None for NULL. (mypy does not support a recursive ``list[T | Array]``, which is invariant.)
+"""
 
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 
 
 def _lexer(delimiter: str) -> Callable[[str, int], re.Match[str] | None]:
-    # 1: brace or delimiter; 2: inside of quotes; 3: bare element. array_out leaves no blanks between tokens.
+    # 1: brace or delimiter; 2: quoted element; 3: bare element. array_out writes no blanks between tokens.
     pattern = rf"""([{{}}{delimiter}])|"((?:[^"\\]|\\.)*)"|([^{{}}{delimiter}"\\]+)"""
     return re.compile(pattern, re.DOTALL).match
 
@@ -26,12 +27,12 @@ _QUOTE_NEEDED: Final = {delimiter: re.compile(rf'["\\{{}} \t\n\r\v\f{delimiter}]
 
 
 def parse_array(text: str, element: Callable[[str], Any], delimiter: str = ",") -> Array | None:
-    """Nested lists, or None when the literal has explicit bounds (``[2:3]={…}``), which a JSON array cannot carry.
+    """Parse a literal to nested lists; None if it has explicit bounds (``[2:3]={…}``), which JSON arrays cannot carry.
 
     Args:
         text: the server's text.
         element: applied to each element that is not NULL.
-        delimiter: ``pg_type.typdelim`` of the element: ``;`` for box.
+        delimiter: ``pg_type.typdelim`` of the element type: ``;`` for box.
 
     Raises:
         ValueError: not an array literal.
@@ -71,7 +72,7 @@ def parse_array(text: str, element: Callable[[str], Any], delimiter: str = ",") 
 
 
 def array_literal(array: Array, delimiter: str = ",") -> str:
-    """The text that ``array_out`` would write for nested lists of strings and None."""
+    """Returns the text that ``array_out`` would write for nested lists of strings and None."""
     needs_quotes = _QUOTE_NEEDED[delimiter].search
 
     def write(item: Any) -> str:

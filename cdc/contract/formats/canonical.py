@@ -1,13 +1,13 @@
-"""A value as somebody asks for it → the text in which PostgreSQL prints it, which is the form that topics hold. Pure.
+"""Converts a value from a request to the text that PostgreSQL prints, which is the form that topics hold. Pure.
 
-One value has many spellings: a UUID in capitals, a time with ``T`` and ``Z``, ``1`` for ``1.00`` in a
-``numeric(10,2)``. PostgreSQL finds the row by any of them, and the bytes of a key are only one. So whatever a request
-says of a key or of an index goes through here first.
+A value has many spellings: a UUID in capitals, a time with ``T`` and ``Z``, ``1`` for ``1.00`` in a ``numeric(10,2)``.
+PostgreSQL finds the row by any of them, but a key's bytes hold only one. So every key and index value in a request goes
+through here first.
 
-What is accepted means what a server means that is of UTC and prints as ``pgsettings.READING`` has it. Some spellings
-that a server takes are refused all the same, because they depend on its version or settings, or on today's date; they
-are listed in ``docs/views.md`` under "How a key may be written". Nothing is rounded: ``1.005`` is no value of a
-``numeric(10,2)``, for no row equals it.
+A spelling means what it means to a server in UTC with the settings ``pgsettings.READING``. Some spellings that a server
+accepts are refused, because they depend on its version, its settings or today's date; ``docs/views.md`` lists them
+under "How a key may be written". Nothing is rounded: ``1.005`` is not a valid ``numeric(10,2)``, because no row equals
+it.
 """
 
 from __future__ import annotations
@@ -29,26 +29,27 @@ Read: TypeAlias = Callable[[str], str]
 
 
 class Identity(Enum):
-    """What two texts of a type, once read, say of their values."""
+    """How to tell whether two texts of a type, once read, are the same value."""
 
     TEXT = "text"
-    """They are one value if they are one text."""
+    """The values are equal if and only if the texts are."""
     VALUE = "value"
-    """Equal values may be printed differently: a ``numeric`` without a scale keeps ``1`` and ``1.0``. ``normal`` is one
-    for them."""
+    """Equal values may be printed differently: a ``numeric`` without a scale keeps ``1`` and ``1.0``. ``normal`` makes
+    one text of them."""
     UNKNOWN = "unknown"
-    """Nobody but the server can tell: they are compared as they are written."""
+    """Only the server can tell; the texts are compared as they are written."""
 
 
 class TypeReading(NamedTuple):
     """How the values of a type are read.
 
     Attributes:
-        read: a spelling → as the server prints it; raises ``ValueError`` for what is no value of the type.
-        example: a right value, as text.
-        identity: of what ``read`` returns.
-        normal: of what ``read`` returns: one text for all equal values, and the first of them in the order of texts.
-        longer: behind ``normal``, the next text of the same value; each begins with the one before.
+        read: converts a spelling to the server's; raises ``ValueError`` if it is not a value of the type.
+        example: the text of a valid value.
+        identity: how texts that ``read`` returns are compared.
+        normal: converts such a text to one that is the same for all equal values: the first of them in text order.
+        longer: converts ``normal``'s text to the next text of the same value, and so on; each begins with the one
+            before.
     """
 
     read: Read
@@ -60,12 +61,12 @@ class TypeReading(NamedTuple):
 
 _TYPE: Final = re.compile(r'"?([a-z0-9_]+)"?(?: ([a-z ]+))?(?:\((-?[0-9]+)(?:,(-?[0-9]+))?\))?')
 _BLANKS: Final = " \t\n\r\v\f"
-"""What the server's input functions skip around numbers, booleans and times; Python's ``strip`` takes more."""
+"""Blanks that the server's input functions skip around numbers, booleans and times; Python's ``strip`` skips more."""
 
 
 @lru_cache(maxsize=1024)
 def reading_of(sql_type: str) -> TypeReading:
-    """How values of a type are read.
+    """Returns how the values of a type are read.
 
     Args:
         sql_type: as ``__schemas`` spells it: ``numeric(10,2)``, ``int4[]``, ``"public"."mood"``.
@@ -96,7 +97,7 @@ def reading_of(sql_type: str) -> TypeReading:
 
 
 def beginning_of(sql_type: str, text: str) -> str:
-    """The beginning of a value, as far as one can tell how the server prints it."""
+    """Returns the beginning of a value as the server would print it, as far as that can be told."""
     if sql_type.startswith("timestamp"):
         return text.replace("T", " ", 1)
     return text.lower() if sql_type in _LOWER_CASE else text
@@ -110,15 +111,15 @@ def _refuse(why: str) -> NoReturn:
 
 
 def _text(text: str) -> str:
-    """Any text but what PostgreSQL cannot hold."""
-    return text if "\0" not in text else _refuse("a text of PostgreSQL holds no NUL")
+    """Refuses only a NUL, which PostgreSQL's text cannot hold."""
+    return text if "\0" not in text else _refuse("PostgreSQL's text cannot hold a NUL")
 
 
 _TEXT: Final = TypeReading(_text, "abc")
 
 
 def _as_written(sql_type: str) -> TypeReading:
-    """Of a type whose values only a server can tell apart."""
+    """Returns the reading of a type whose values only a server can compare."""
     return TypeReading(_text, _UNKNOWN_EXAMPLES.get(sql_type.partition("(")[0], "…"), Identity.UNKNOWN)
 
 
@@ -139,12 +140,12 @@ _UNKNOWN_EXAMPLES: Final = {
 
 
 def _name(text: str) -> str:
-    """An identifier; a longer one would be cut off by the server, at a byte that depends on its encoding."""
+    """Reads an identifier. The server would cut a longer one, at a byte that depends on its encoding."""
     return _text(text) if len(text) <= 63 else _refuse("a name has at most 63 bytes")
 
 
 def _single_byte(text: str) -> str:
-    """``"char"``: one byte, in octal when it is not ASCII, as servers from 16 on print it."""
+    """Reads a ``"char"``: one byte; if it is not ASCII, in octal, as servers from 16 on print it."""
     if (len(text) <= 1 and text.isascii()) or _OCTAL_BYTE.fullmatch(text):
         return _text(text)
     _refuse("it is one ASCII character")
@@ -154,7 +155,7 @@ _OCTAL_BYTE: Final = re.compile(r"\\[23][0-7][0-7]")
 
 
 def _padded(length: int | None) -> TypeReading:
-    """``char(n)``: blanks at the end do not count, and all are printed. A domain's ``n`` is not told."""
+    """Returns the reading of ``char(n)``: trailing blanks do not count, but are printed. A domain's n is unknown."""
     if length is None:
         return TypeReading(_text, "abc", Identity.VALUE, lambda text: text.rstrip(" "), lambda text: f"{text} ")
 
@@ -166,7 +167,7 @@ def _padded(length: int | None) -> TypeReading:
 
 
 def _boolean(text: str) -> str:
-    """``t`` or ``f``; the words that PostgreSQL takes, and the beginnings of them that it tells apart."""
+    """Returns ``t`` or ``f`` for the words that PostgreSQL accepts, and for their unambiguous beginnings."""
     word = text.strip(_BLANKS).lower()
     if word in _TRUE:
         return "t"
@@ -189,7 +190,7 @@ def _integer(text: str, low: int, high: int) -> str:
 
 
 def _unsigned(text: str, high: int) -> str:
-    """Without sign and leading zeros: whether these are octal depends on the server's version."""
+    """Reads a number without sign and leading zeros; whether these mean octal depends on the server's version."""
     if _DIGITS.fullmatch(text) is None or int(text) > high:
         _refuse(f"write a whole number from 0 to {high}")
     return text
@@ -199,7 +200,7 @@ _DIGITS: Final = re.compile(r"0|[1-9][0-9]{0,19}")
 
 
 class _Digits(NamedTuple):
-    """A decimal number: its sign, and the digits on both sides of its point; ``whole`` without leading zeros."""
+    """A decimal number: its sign, and the digits before and after the point; ``whole`` has no leading zeros."""
 
     minus: bool
     whole: str
@@ -212,7 +213,7 @@ class _Digits(NamedTuple):
 
 _NUMBER: Final = re.compile(r"([+-]?)(?:([0-9]+)(?:\.([0-9]*))?|\.([0-9]+))(?:[eE]([+-]?[0-9]{1,6}))?")
 _MOST_WHOLE, _MOST_FRACTION = 131_072, 16_383
-"""Digits of a ``numeric`` (numeric.h: 32,768 groups of four before the point, 14 bits of scale)."""
+"""The most digits of a ``numeric`` (numeric.h: 32,768 groups of four before the point, 14 bits of scale)."""
 _CANONICAL_NUMBER: Final = re.compile(r"(-?)(0|[1-9][0-9]{0,99})(?:\.([0-9]{1,99}))?")
 
 
@@ -249,7 +250,7 @@ def _unscaled(text: str) -> str:
 
 
 def _without_zeros(text: str) -> str:
-    """``1.50`` and ``1.5`` are one value."""
+    """Removes trailing zeros of the fraction: ``1.50`` and ``1.5`` are the same value."""
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
@@ -258,14 +259,14 @@ def _with_zero(text: str) -> str:
 
 
 def _scaled(text: str, precision: int, scale: int) -> str:
-    """With the digits behind the point that the column has."""
-    if (known := _CANONICAL_NUMBER.fullmatch(text)) is not None:  # as the topic has it: no work
+    """Returns a number with as many digits after the point as the column has."""
+    if (known := _CANONICAL_NUMBER.fullmatch(text)) is not None:  # fast path: it may be spelled as in the topic
         minus, whole, fraction = known.groups()
         if scale == len(fraction or "") and len(whole) <= precision - scale and not (minus and _is_zero(text)):
             return text
     stripped = text.strip(_BLANKS)
     if (special := _NOT_FINITE.get(stripped.lower())) is not None:
-        return special if special == "NaN" else _refuse(f"a numeric({precision},{scale}) is finite")
+        return special if special == "NaN" else _refuse(f"a numeric({precision},{scale}) cannot be infinite")
     minus, whole, fraction = _digits(stripped)
     kept = fraction[: max(scale, 0)].ljust(max(scale, 0), "0")
     if fraction[len(kept) :].strip("0") or (scale < 0 and whole[scale:].strip("0")):
@@ -295,42 +296,43 @@ _SHORT_FLOAT: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.(?!0000)[0-9]*[1-9])?
 
 
 def _float(text: str, is_single: bool) -> str:
-    """As the server prints the floating point number that is nearest."""
+    """Returns the nearest floating point number, as the server prints it."""
     if _SHORT_FLOAT.fullmatch(text) and len(text) <= (6 if is_single else 15):
-        return text  # no other number of so few digits is the same floating point number
+        return text  # with so few digits, no other decimal is the same floating point number, so it prints like this
     stripped = text.strip(_BLANKS)
     if (special := _NOT_FINITE.get(stripped.lower())) is not None:
         return special
-    if stripped.lower() in ("+nan", "-nan"):  # of a numeric it is no value
+    if stripped.lower() in ("+nan", "-nan"):  # valid only here: a numeric NaN takes no sign
         return "NaN"
-    if _NUMBER.fullmatch(stripped) is None:  # Python's float takes 1_5, and digits of other scripts
+    if _NUMBER.fullmatch(stripped) is None:  # stricter than Python's float, which accepts 1_5 and other scripts' digits
         _refuse("write a number")
     value = abs(float(stripped))
     minus = "-" if stripped[0] == "-" else ""
     if value == 0 or isinf(value):
         if isinf(value) or re.split("[eE]", stripped)[0].strip("+-0."):
-            _refuse("it is beyond what a floating point number holds")
+            _refuse("it is out of range for a floating point number")
         return f"{minus}0"
     return minus + (_single(stripped.lstrip("+-"), value) if is_single else _double(value))
 
 
 def _double(size: float) -> str:
-    """Python, too, writes the fewest digits that are read as this number; only where these end at the middle of two
-    numbers they may be others."""
+    """Returns the shortest text of a double. Python's repr does, too, but it differs when the shortest decimal lies
+    exactly between two numbers."""
     return _shortest(size, nextafter(size, 0), nextafter(size, inf), 15)
 
 
 def _single(text: str, near: float) -> str:
-    """Numbers of 32 bits follow one another as their bits do. The text is rounded once, not by way of a double."""
+    """Returns the shortest text of a real. It rounds the exact decimal only once: by way of a double, the result may be
+    another number. A number's neighbours are those of its bits."""
     try:
         bits = _BITS.unpack(_SINGLE.pack(near))[0]
     except OverflowError:
-        _refuse("it is beyond what a real holds")
+        _refuse("it is out of range for a real")
     exact = Fraction(Decimal(text))
     around = [max(bits - 1, 0), bits, bits + 1]
     bits = min(around, key=lambda each: (abs(_of_bits(each) - exact), each & 1))
     if bits in (0, _INFINITE):
-        _refuse("it is beyond what a real holds")
+        _refuse("it is out of range for a real")
     numbers = [_SINGLE.unpack(_BITS.pack(each))[0] for each in (bits - 1, bits, bits + 1)]
     return _shortest(numbers[1], numbers[0], numbers[2], 6)
 
@@ -339,18 +341,18 @@ _INFINITE: Final = 0x7F800000
 
 
 def _of_bits(bits: int) -> Fraction:
-    """Beyond the last finite number stands what would come next."""
+    """Returns the number with these bits; for infinity, the number that would follow the last finite one."""
     return Fraction(2**128) if bits >= _INFINITE else Fraction(_SINGLE.unpack(_BITS.pack(bits))[0])
 
 
 def _shortest(size: float, below: float, above: float, fixed: int) -> str:
-    """As PostgreSQL writes it (its d2s.c, f2s.c): the fewest digits that are nearer to it than to its neighbours.
+    """Returns the fewest digits that are nearer to a number than to its neighbours, as PostgreSQL's d2s.c and f2s.c do.
 
     Args:
-        size: positive.
-        below: its neighbour.
-        above: likewise; it may be infinite.
-        fixed: from so many digits before the point on with an exponent, as below 0.0001.
+        size: the number, positive.
+        below: the next smaller number.
+        above: the next larger number; it may be infinite.
+        fixed: numbers with more digits than this before the point get an exponent, as do numbers below 0.0001.
     """
     exact, low = Fraction(size), Fraction(below)
     high = 2 * exact - low if isinf(above) else Fraction(above)
@@ -385,7 +387,7 @@ _ESCAPE: Final = re.compile(r"\\(?:\\|([0-7]{3}))")
 
 
 def _bytes(text: str) -> str:
-    r"""``\x00ff``: the hex form, and the escape form as far as it is ASCII."""
+    r"""Reads the hex form, ``\x00ff``, and the escape form if it is ASCII."""
     if (match := _HEX.fullmatch(text)) is not None:
         return "\\x" + re.sub(r"[ \n\t\r]", "", match[1]).lower()
     if text.startswith("\\x") or not text.isascii() or "\0" in text or _ESCAPED.fullmatch(text) is None:
@@ -410,28 +412,28 @@ _ADDRESS: Final = re.compile(r"([0-9a-fA-F:.]+)(?:/(0|[1-9][0-9]{0,2}))?")
 
 
 def _address(text: str, is_network: bool) -> str:
-    """``inet`` and ``cidr``, with all four numbers or all of IPv6."""
+    """Reads ``inet`` and ``cidr``: complete addresses of IPv4, with all four numbers, and of IPv6."""
     match = _ADDRESS.fullmatch(text)
     if match is None:
-        _refuse("write an address, and a prefix length where it is a network")
+        _refuse("write an address, and a prefix length for a network")
     address, length = match.groups()
     try:
         found = IPv6Address(address) if ":" in address else IPv4Address(address)
     except ValueError:
-        _refuse("write all four numbers of an address, or an address of IPv6")
+        _refuse("write an IPv4 address with all four numbers, or an IPv6 address")
     bits = found.max_prefixlen
     size = bits if length is None else int(length)
     if size > bits:
         _refuse(f"the prefix length is at most {bits}")
     if is_network and int(found) & ((1 << (bits - size)) - 1):
-        _refuse("a network has no bits to the right of its prefix")
+        _refuse("a network address must not have bits set to the right of its prefix")
     shown = _ipv6(int(found)) if bits == 128 else str(found)
     return f"{shown}/{size}" if is_network or size < bits else shown
 
 
 def _ipv6(number: int) -> str:
-    """As PostgreSQL's inet_net_ntop writes it: the first of the longest runs of zeros is left out, and what embeds an
-    address of IPv4 ends with that."""
+    """Returns an address as PostgreSQL's inet_net_ntop writes it: without the first of the longest runs of zeros, and,
+    if it embeds an IPv4 address, with that at its end."""
     words = [number >> shift & 0xFFFF for shift in range(112, -1, -16)]
     runs = [(place, _zeros(words, place)) for place in range(8)]
     start, length = max(runs, key=lambda run: (run[1], -run[0]))
@@ -457,7 +459,7 @@ _MAC8: Final = re.compile(rf"{_PAIRS}([-:.]?){_PAIRS}(?:\1{_PAIRS}){{4}}(?:(?:\1
 
 
 def _mac(text: str, is_long: bool) -> str:
-    """A hardware address; one of six bytes is one of eight with ``ff:fe`` in the middle."""
+    """Reads a hardware address; as a ``macaddr8``, six bytes get ``ff:fe`` in the middle."""
     lower = text.lower()
     if (_MAC8 if is_long else _MAC).fullmatch(lower) is None:
         _refuse(f"write {'eight' if is_long else 'six'} bytes in hexadecimal digits")

@@ -1,7 +1,7 @@
-"""Dates, times and intervals as people write them → as PostgreSQL prints them (ISO, UTC). Pure.
+"""Converts dates, times and intervals from the way people write them to PostgreSQL's output (ISO, UTC). Pure.
 
-Python's ``datetime`` ends with the year 9999 and begins with 1; PostgreSQL's go from 4714 BC to 294276 and beyond. So
-days are counted here.
+Python's ``datetime`` covers the years 1 to 9999, PostgreSQL's types 4714 BC to 294276 and beyond. So this module does
+its own calendar arithmetic.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _LENGTHS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 def canonical_date(text: str) -> str:
-    """``2026-01-01``, ``0044-03-15 BC``.
+    """Returns a date as PostgreSQL prints it: ``2026-01-01``, ``0044-03-15 BC``.
 
     Raises:
-        ValueError: no date, or not in this form.
+        ValueError: not a date, or not in this form.
     """
     stripped = text.strip(_BLANKS)
     if (lower := stripped.lower()) in _INFINITE:
@@ -41,10 +41,10 @@ def canonical_date(text: str) -> str:
 
 
 def canonical_time(text: str, *, has_zone: bool, places: int) -> str:
-    """``12:30:00.5``, with a zone ``12:30:00.5+02``; without one it is of UTC.
+    """Returns a time as PostgreSQL prints it: ``12:30:00.5``, with a zone ``12:30:00.5+02`` (UTC if none is written).
 
     Raises:
-        ValueError: no time, not in this form, or of more digits than the type keeps.
+        ValueError: not a time, not in this form, or with more digits than the type keeps.
     """
     match = _is_time(text.strip(_BLANKS))
     if match is None:
@@ -59,10 +59,10 @@ def canonical_time(text: str, *, has_zone: bool, places: int) -> str:
 
 
 def canonical_timestamp(text: str, *, has_zone: bool, places: int) -> str:
-    """``2026-01-01 12:30:00.5``; with a time zone in UTC, ``2026-01-01 12:30:00.5+00``.
+    """Returns a timestamp: ``2026-01-01 12:30:00.5``; for a type with time zone, in UTC: ``2026-01-01 12:30:00.5+00``.
 
     Raises:
-        ValueError: no such moment, not in this form, or of more digits than the type keeps.
+        ValueError: there is no such moment, it is not in this form, or it has more digits than the type keeps.
     """
     stripped = text.strip(_BLANKS)
     if (lower := stripped.lower()) in _INFINITE:
@@ -77,7 +77,7 @@ def canonical_timestamp(text: str, *, has_zone: bool, places: int) -> str:
     moment = _day_of(match, _LAST_DATE) * _DAY_US + micros - (offset or 0) * 1_000_000
     day, micros = divmod(moment, _DAY_US)
     if not _FIRST <= day <= _LAST_TIMESTAMP:
-        raise ValueError("PostgreSQL has no such moment")
+        raise ValueError("it is outside the range of PostgreSQL's timestamps")
     shown = _date(day)
     date, bc = shown[: -len(" BC")] if shown.endswith(" BC") else shown, shown.endswith(" BC")
     return f"{date} {_clock(micros)}{'+00' if has_zone else ''}{' BC' if bc else ''}"
@@ -92,7 +92,7 @@ def _refuse_offset() -> NoReturn:
 
 
 def _days(year: int, month: int, day: int) -> int:
-    """Since 1970-01-01, in the Gregorian calendar before it began, too; the year before 1 is 0."""
+    """Returns the days since 1970-01-01 in the proleptic Gregorian calendar; the year before 1 is 0."""
     year -= month <= 2
     era, of_era = divmod(year, 400)
     of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
@@ -125,7 +125,7 @@ def _day_of(match: re.Match[str], last: int) -> int:
         raise ValueError("the calendar has no such day")
     found = _days(year, month, day)
     if not _FIRST <= found <= last:
-        raise ValueError("PostgreSQL has no such day")
+        raise ValueError("it is outside the range of PostgreSQL's dates")
     return found
 
 
@@ -133,22 +133,22 @@ def _micros(match: re.Match[str], places: int) -> int:
     hour, minute, second = int(match["hour"]), int(match["minute"]), int(match["second"] or 0)
     fraction = (match["fraction"] or "").rstrip("0")
     if len(fraction) > places:
-        raise ValueError(f"it has more than {places} digits of a second, and is not rounded")
+        raise ValueError(f"it has more than {places} digits after the second, and is not rounded")
     found = ((hour * 60 + minute) * 60 + second) * 1_000_000 + int(fraction.ljust(6, "0"))
     if hour > 24 or minute > 59 or second > 60 or (hour == 24 and found > _DAY_US):
-        raise ValueError("no clock shows that")
+        raise ValueError("there is no such time of day")
     return found
 
 
 def _offset(match: re.Match[str]) -> int | None:
-    """Seconds east of UTC; None where nothing is said."""
+    """Returns the offset in seconds east of UTC; None if none is written."""
     if match["zone"] is None:
         return None
     hours, minutes, seconds = (int(match[name] or 0) for name in ("hours", "minutes", "seconds"))
     if (digits := match["digits"]) is not None:
         hours, minutes = int(digits[:2]), int(digits[2:])
     if hours > 15 or minutes > 59 or seconds > 59:
-        raise ValueError("no time zone is so far from UTC")
+        raise ValueError("the offset from UTC is at most 15:59:59")
     size = (hours * 60 + minutes) * 60 + seconds
     return -size if match["sign"] == "-" else size
 
@@ -175,7 +175,9 @@ _INTERVAL: Final = re.compile(
 
 
 def canonical_interval(text: str) -> str:
-    """As PostgreSQL prints it, and only so: ``1 mon`` and ``30 days`` are equal there and printed differently.
+    """Returns an interval that is written exactly as PostgreSQL prints it.
+
+    Other spellings are refused: PostgreSQL prints ``1 mon`` and ``30 days`` differently although they are equal.
 
     Raises:
         ValueError: not in this form.
@@ -197,7 +199,7 @@ def canonical_interval(text: str) -> str:
 
 
 def _interval(months: int, days: int, micros: int) -> str:
-    """``IntervalStyle`` postgres. A field behind a negative one has its sign, even when it is positive."""
+    """Returns the text in ``IntervalStyle`` postgres: after a negative field, a positive one has its sign, too."""
     size = abs(months)
     years, rest = (size // 12, size % 12) if months >= 0 else (-(size // 12), -(size % 12))
     parts: list[str] = []

@@ -1,4 +1,4 @@
-"""JSON as a value format: keys and values are objects with a member for each column."""
+"""The JSON value format: keys and values are objects with a member for each column."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _MEMBERS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class JsonFormat:
-    """See ``ValueFormat``."""
+    """Implements ``ValueFormat`` with JSON objects."""
 
     def writer(self, columns: Sequence[Column]) -> RowWriter:
-        """Objects with a member for each column, in this order."""
+        """Make a writer of objects with a member for each column, in this order."""
         return ObjectForm([column.name for column in columns], [converter(column) for column in columns])
 
     def reader(self, columns: Sequence[ReadColumn], others: Sequence[str] = ()) -> RowReader:
-        """Objects whose members come in any order."""
+        """Make a reader of objects; their members may come in any order."""
         return ObjectReader(columns, others)
 
     def key_texts(self, columns: Sequence[Column], key: bytes) -> tuple[bytes, ...] | None:
-        """See ``key_text.py``."""
+        """Returns the texts of a key's columns, as ``key_text.key_texts`` does."""
         return key_texts(columns, key)
 
     def members(self, key: bytes) -> frozenset[str] | None:
-        """The object's."""
+        """Returns the names of the object's members; None if the bytes are not an object."""
         try:
             return frozenset(_MEMBERS.decode(key))
         except msgspec.MsgspecError:

@@ -1,9 +1,9 @@
-"""JSON objects → texts of their members: the way back from ``ObjectForm``, for the sink's hot path.
+"""Reads JSON objects as the texts of their members: the inverse of ``ObjectForm``, for the sink's hot path.
 
-A block of values is decoded row by row and rendered column by column. A value that has an escaped NUL, or another shape
-than its column promises, takes the slow way, row by row, which finds out what is wrong.
+A block of values is decoded row by row and rendered column by column. If a value has an escaped NUL, or another shape
+than its column's type suggests, the block is read again with ``row``, which finds out what is wrong.
 
-``_json_rows.pyx`` does the same in C for plain rows, up to the lines of COPY text.
+``_json_rows.pyx`` does the same in C for plain rows, and writes the lines of COPY text, too.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class ObjectReader:
-    """Reads JSON objects with these members; one that is missing is NULL.
+    """Reads JSON objects with these members; a missing member is NULL.
 
     Args:
-        columns: in the order of the texts.
-        others: members that objects may have and that are left out.
+        columns: the columns, in the order of the texts.
+        others: members that objects may have and the reader leaves out.
     """
 
     def __init__(self, columns: Sequence[ReadColumn], others: Sequence[str] = ()) -> None:
@@ -40,10 +40,10 @@ class ObjectReader:
         self._known = {column.name for column in columns}.union(others)
         forms = [form_of(column.sql_type, column.delimiter) for column in columns]
         self._renderers = [form.render for form in forms]
-        # Field names are ours, since a column may be called anything.
+        # The struct's fields have names of our own, because a column's name need not be a Python identifier.
         members = [*(column.name for column in columns), *others]
-        # msgspec takes no name that JSON escapes. A name longer than any identifier stands in: the real one is then
-        # unknown to the decoder, and all rows take the slow way.
+        # msgspec does not accept a name that JSON escapes. A name longer than any identifier takes its place: then the
+        # decoder does not know the real name, and all rows take the slow way.
         names = {f"c{i}": f"{i:_>70}" if _ESCAPED_NAME.search(name) else name for i, name in enumerate(members)}
         accepted = [*(form.accepts for form in forms), *[msgspec.Raw] * len(others)]
         fields = [(field, accepts, _ABSENT.get(accepts)) for field, accepts in zip(names, accepted, strict=True)]
@@ -52,17 +52,17 @@ class ObjectReader:
         self._lines = _line_writer(columns, others)
 
     def lines(self, sources: Sequence[Any], *, are_keys: bool) -> tuple[bytes, Sequence[int]]:
-        """COPY text of plain rows, and the places of all others; without the twin, these are all."""
+        """Returns COPY text of plain rows, and the places of all others; without the twin, these are all rows."""
         if self._lines is None:
             return b"", range(len(sources))
         written: tuple[bytes, list[int]] = self._lines.lines(sources, are_keys)
         return written
 
     def block(self, sources: Sequence[Any], *, are_keys: bool) -> Sequence[Sequence[str]] | None:
-        """Texts row by row; None when one of the objects has to be looked at by itself."""
+        """Returns the texts row by row; None if one of the objects needs ``row``."""
         try:
             joined = b"".join(sources)
-            # No key column is NULL: there, null can only be a document.
+            # Key columns are never NULL, so a null in a key is a document, which only ``row`` can tell.
             if _ESCAPED_NUL in joined or (are_keys and b":null" in joined):
                 return None
             decode = self._decode
@@ -73,10 +73,10 @@ class ObjectReader:
             return None
 
     def row(self, source: bytes | None, null_documents: Collection[str]) -> Sequence[str]:
-        """Texts by the shape of each value.
+        """Returns the texts of one object, by the actual shape of each value.
 
         Raises:
-            ValueError: not such an object, or a value that no text of PostgreSQL can hold.
+            ValueError: not such an object, or PostgreSQL's text cannot hold a value.
         """
         if not source:
             raise ValueError("the value is empty; only a tombstone, a record without a value, deletes")
@@ -91,7 +91,7 @@ class ObjectReader:
         members = _decode_members(source)
         if unknown := members.keys() - self._known:
             raise ValueError(
-                f"the value has members that no definition in the schemas topic knows: {', '.join(sorted(unknown))}"
+                f"the value has members that are in no definition of the schemas topic: {', '.join(sorted(unknown))}"
             )
         texts = []
         for name, sql_type, delimiter in self._columns:
@@ -100,13 +100,13 @@ class ObjectReader:
             if text == NULL and name in null_documents:
                 text = "null"
             if text != NULL and "\0" in text:
-                raise ValueError(f"column {name!r} has a NUL character, which no PostgreSQL text can hold")
+                raise ValueError(f"column {name!r} has a NUL character, which PostgreSQL's text cannot hold")
             texts.append(text)
         return texts
 
 
 def _line_writer(columns: Sequence[ReadColumn], others: Sequence[str]) -> Any:
-    """The twin's ``LineWriter`` for these columns; None when there is none."""
+    """Returns the twin's ``LineWriter`` for these columns; None if there is no twin."""
     if (module := twin("cdc.contract.formats._json_rows")) is None or not columns:
         return None
     names = [*(column.name for column in columns), *others]

@@ -1,16 +1,16 @@
-"""From a JSON value of the topic contract to the text that PostgreSQL reads back as the same value.
+"""Converts a JSON value of the topic contract to the text that PostgreSQL reads as the same value.
 
 | JSON | text |
 |---|---|
 | ``null`` | NULL |
-| string | as it is |
-| number, ``true``, ``false`` | verbatim: no digit is lost in a float of ours |
+| string | its characters |
+| number, ``true``, ``false`` | verbatim, so that no digit is lost in a Python float |
 | document in a json or jsonb column | verbatim |
 | array in an array column | array literal, element by element |
 
-Each column of a table gets the form that its SQL type promises, chosen once: ``ColumnCodec.accepts`` is what the
-decoder expects and ``ColumnCodec.render`` makes text of a whole batch of such values. A value of another shape (the
-column had another type when the record was written) takes ``any_text``, which looks at the value instead.
+The form of each column is chosen once, by its SQL type: ``ColumnCodec.accepts`` is the type that the decoder expects,
+and ``ColumnCodec.render`` converts a whole batch of such values to texts. A value of another shape (the column had
+another type when the record was written) goes to ``any_text``, which looks at the value instead.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _BLANKS: Final = " \t\n\r"
 _BRACES: Final = str.maketrans("[]", "{}")
 _BARE_ELEMENT: Final = r'"(?!(?i:null)")[^"\\\[\]{},\s]+"'
 _BARE_STRINGS: Final = re.compile(rf"\[{_BARE_ELEMENT}(?:,{_BARE_ELEMENT})*\]")
-"""Strings that an array literal does not quote. The spelling counts: a replica without the type keeps it as text."""
+"""Matches arrays of strings that an array literal does not quote. The spelling must be exact, because a replica without
+the type stores the literal as text."""
 
 _decode_array = msgspec.json.Decoder(list[Any]).decode
 _decode_documents = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -40,8 +41,8 @@ class ColumnCodec(NamedTuple):
     """How a column's values are decoded and rendered.
 
     Attributes:
-        accepts: the type that msgspec decodes; raw where digits or bytes must not change.
-        render: a batch of decoded values → their texts, ``NULL`` among them.
+        accepts: the type that msgspec decodes; ``Raw`` where digits or bytes must not change.
+        render: converts a batch of decoded values to texts; ``NULL`` stands for NULL.
     """
 
     accepts: Any
@@ -49,10 +50,10 @@ class ColumnCodec(NamedTuple):
 
 
 def form_of(sql_type: str, delimiter: str) -> ColumnCodec:
-    """The form of a column.
+    """Returns the form of a column.
 
     Args:
-        sql_type: the type as ``__schemas`` spells it: it tells what JSON to expect.
+        sql_type: the type as ``__schemas`` spells it; it determines what JSON to expect.
         delimiter: ``typdelim`` of an array's element type.
     """
     kind = kind_of(sql_type)
@@ -65,7 +66,7 @@ def form_of(sql_type: str, delimiter: str) -> ColumnCodec:
 
 
 def any_text(value: msgspec.Raw, sql_type: str, delimiter: str) -> str:
-    """The text of one value whose JSON shape is not what the column's type promises today."""
+    """Returns the text of one value, by its JSON shape: it may not be the shape that the column's type has today."""
     raw = str(value, "utf-8")
     if raw == "null":
         return NULL
@@ -84,7 +85,7 @@ def _scalar(raw: str) -> str:
 
 
 def _array_renderer(element: Kind, delimiter: str) -> Callable[[str], str]:
-    """JSON array → array literal; a string is the literal itself (an array with bounds of its own)."""
+    """Returns the converter of JSON arrays to array literals; a JSON string is a literal already (it has bounds)."""
     if FORMS[element] in (_INTEGER, _BARE):
         return _number_array
     if element is Kind.DOCUMENT:
@@ -105,7 +106,7 @@ def _never(_: str) -> None:
 
 
 def _number_array(raw: str) -> str:
-    """Numbers, ``true``, ``false`` and ``"NaN"`` are elements of both languages; digits stay what they are."""
+    """Convert an array of numbers, booleans or floats: its elements are the same in both, so no digit changes."""
     return _decode_text(raw) if raw.startswith('"') else raw.translate(_BRACES).replace("null", "NULL")
 
 
@@ -117,7 +118,7 @@ def _document_array(raw: str) -> str:
 
 
 def _whole(array: str, documents: Sequence[str]) -> list[str]:
-    """Documents with the blanks around them: between its elements the bridge writes none, so all are the documents'."""
+    """Returns the documents with the blanks around them; they belong to the documents, as the bridge adds no blanks."""
     if len(array) == sum(map(len, documents)) + max(len(documents), 1) + 1:
         return [*documents]
     whole, place = [], 1

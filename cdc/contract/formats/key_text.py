@@ -1,8 +1,8 @@
-"""Key bytes of a topic → texts that the server may cast to the key columns' types: the way back from ``TableEncoder``.
+"""Converts a record key to texts for the server to cast to the key columns' types: the inverse of ``TableEncoder``.
 
-More is understood than the bridge ever writes (blanks, other order, ``"1"`` for ``1``), because a key that looks like
-one of this table's to some reader has to be looked up, and not only taken for strange. What the texts mean, and
-whether they are of the type at all, only the server knows.
+It accepts more than the bridge writes (blanks, another order, ``"1"`` for ``1``), because a key that some reader takes
+for one of this table has to be looked up. Only the server knows what the texts mean, and whether they are valid for the
+type.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _STRING: Final = msgspec.json.Decoder(str)
 
 
 def key_texts(columns: Sequence[Column], key: bytes) -> tuple[bytes, ...] | None:
-    """One text per column.
+    """Convert a key to one text per column.
 
     Args:
-        columns: of the record key.
+        columns: the columns of the record key.
         key: any bytes.
 
     Returns:
-        None when the bytes are no object of exactly these members, or one of them is what no value can be.
+        The texts; None if the bytes are not an object with exactly these members, or a member cannot be a value.
     """
     try:
         members = _MEMBERS.decode(key)

@@ -1,10 +1,10 @@
-"""A JSON object with fixed members: cells in, one object out. With ``decode.tuples`` the hottest code there is.
+"""Encodes rows as JSON objects with fixed members. Together with ``bridge.decode.tuples``, this is the hottest code.
 
-For each set of cells that are NULL there is a template with everything that does not change from row to row. Cells that
-are not JSON yet are converted in place, then all are spliced into the template in one step. A table is taken to have no
-NULLs until its first one makes that raise: looking for them costs a third of the encoding.
+For each set of cells that are NULL, there is a template with everything that does not change from row to row. Cells
+that are not JSON yet are converted in place; then all cells are put into the template in one step. Looking for NULLs
+would take a third of the time, so a table is assumed to have none until the first one raises an exception.
 
-``_objects.pyx`` does the same in C, for the rows that are ordinary; it calls the converters of most arrays here.
+``_objects.pyx`` does the same in C for ordinary rows; for most arrays, it calls the converters here.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from cdc.contract.formats.format import NOT_ENCODABLE
 from cdc.contract.formats.values import Converter, document, number, plain
 
 _SPLICED: Final[dict[Converter, bytes]] = {number: b"%b", document: b"%b", plain: b'"%b"'}
-"""Converters whose work the template does."""
+"""Converters that need no call, because the template does their work."""
 
 _MAX_TEMPLATES: Final = 1024
-"""Per table: far above the NULL patterns that real tables have, and at 2 kB each still small."""
+"""Limit per table: far more than real tables have patterns of NULLs, and still small with 2 kB each."""
 
 
 class _Template(NamedTuple):
@@ -36,7 +36,7 @@ class ObjectForm:
 
     Args:
         names: the members' names, in order.
-        converters: the members' converters, never called with NULL, which is ``null``.
+        converters: the members' converters; never called with NULL, which becomes ``null``.
     """
 
     __slots__ = ("_converters", "_documents", "_expects_null", "_labels", "_templates", "_whole")
@@ -51,22 +51,22 @@ class ObjectForm:
 
     @property
     def bare_template(self) -> bytes | None:
-        """What alone makes the object of cells that are not NULL, ``template % cells``, or None when more is needed."""
+        """A template with which ``template % cells`` encodes rows without NULLs; None if it takes more than that."""
         template, converted = self._whole
         return None if converted or self._documents else template
 
     @property
     def compiled(self) -> Any:
-        """Writes the same objects in C, unless it declines; None without a compiler."""
+        """A writer in C that makes the same objects, and declines some rows; None if it was not compiled."""
         if (module := twin("cdc.contract.formats._objects")) is None:
             return None
         return module.ObjectWriter([label[:-1] for label in self._labels], self._converters)
 
     def encode(self, row: Row) -> bytes:
-        """The object.
+        """Returns the row's object.
 
         Raises:
-            NOT_ENCODABLE: a cell was not sent, its text is not of its type's form, or the row has another width.
+            NOT_ENCODABLE: a cell was not sent or does not have its type's form, or the row has another width.
         """
         if self._expects_null:
             return self._encode_with_nulls(row)
@@ -82,15 +82,15 @@ class ObjectForm:
             self._expects_null = True
             return self._encode_with_nulls(row)
         if not encoded.isascii():
-            encoded.decode()  # documents were spliced unread, but the object has to be UTF-8
+            encoded.decode()  # raises unless it is UTF-8: documents were put into the object unread
         return encoded
 
     def null_documents(self, row: Row) -> tuple[int, ...]:
-        """Indexes of json and jsonb columns that hold the document ``null``: in the object they look like NULL."""
+        """Returns the indexes of json and jsonb columns with the document ``null``, which looks like NULL."""
         return tuple([i for i in self._documents if isinstance(cell := row[i], bytes) and cell.strip() == b"null"])
 
     def problem(self, place: int, cell: bytes) -> str:
-        """Why this text cannot be carried; empty when it can."""
+        """Returns why this text cannot be encoded; empty if it can."""
         try:
             self._converters[place](cell).decode()
         except NOT_ENCODABLE as error:

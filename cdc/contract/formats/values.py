@@ -1,18 +1,19 @@
-"""The form of a value: server text → JSON, chosen once per column by its type.
+"""Converts the server's text of a value to JSON; the conversion is chosen once per column, by its type.
 
 | type | JSON |
 |---|---|
 | bool | ``true``, ``false`` |
 | int2, int4, int8, oid | number |
 | float4, float8 | number as the server wrote it; ``"NaN"``, ``"Infinity"``, ``"-Infinity"`` |
-| json, jsonb | the document, byte for byte; the document ``null`` is told from NULL by the header's ``json_null`` |
-| array | JSON array of the element's form, nested; with explicit bounds: the server's text as a string |
-| array of json, jsonb | that too, if it has one dimension and no document ``null``; else the text as a string |
+| json, jsonb | the document, byte for byte; the header's ``json_null`` tells the document ``null`` from NULL |
+| array | nested JSON array of elements in their form; with explicit bounds: the server's text as a string |
+| array of json, jsonb | the same if it has one dimension and no document ``null``; else the text as a string |
 | all others | the server's text as a string |
 
-A domain has its base type's form: the stream names that. int2vector and oidvector are not array literals in text and so
-are strings. Of an array of a type that is not built in, domains included, the stream does not name the element, and
-today's catalog may know it no more or know another one by that name; so elements are strings, whatever they are.
+A domain has its base type's form, because the stream names that. int2vector and oidvector are not array literals in
+text form, so they are strings. For an array of a type that is not built in (or of a domain), the stream does not name
+the element type. Today's catalog may not have it any more, or may have another type of that name. So the elements are
+strings, whatever their type is.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from cdc.contract.kinds import Kind, kind_of_column
 from cdc.contract.pgtypes import CATALOG, split_type_name
 
 Converter: TypeAlias = Callable[[bytes], bytes]
-"""Server text → JSON. Given anything but bytes it raises, which is how NULL leaves the fast path."""
+"""Converts the server's text to JSON. It raises for anything but bytes; that is how a NULL leaves the fast path."""
 
 _SPECIAL_FLOATS: Final = {b"NaN": b'"NaN"', b"Infinity": b'"Infinity"', b"-Infinity": b'"-Infinity"'}
 _BRACES: Final = bytes.maketrans(b"{}", b"[]")
 
-# A literal of one dimension in which nothing is escaped, and its elements: inside of quotes, or bare.
+# Match a literal of one dimension without escapes, and find its elements, in quotes or bare.
 _is_flat = re.compile(r'\{(?:"[^"\\]*"|[^",{}\\]+)(?:,(?:"[^"\\]*"|[^",{}\\]+))*\}').fullmatch
 _flat_elements = re.compile(r'"([^"]*)"|([^",{}]+)').findall
 
@@ -42,22 +43,22 @@ _dumps = orjson.dumps
 
 
 def number(value: bytes) -> bytes:
-    """An integer is a JSON number already."""
+    """Returns an integer unchanged: it is a JSON number already."""
     return value
 
 
 def document(value: bytes) -> bytes:
-    """A JSON document as it is, duplicate keys, blanks and line breaks included."""
+    """Returns a JSON document unchanged, with duplicate keys, blanks and line breaks."""
     return value
 
 
 def plain(value: bytes) -> bytes:
-    """Text that needs no escaping."""
+    """Convert text that needs no escaping."""
     return b'"%b"' % value
 
 
 def text(value: bytes) -> bytes:
-    """Any text. orjson escapes as RFC 8785 demands: only what must be, ``\\u00xx`` in lower case."""
+    """Convert any text. orjson escapes as RFC 8785 requires: only what has to be, with ``\\u00xx`` in lower case."""
     return _dumps(value.decode())
 
 
@@ -69,14 +70,14 @@ def floating(value: bytes) -> bytes:
 
 
 def number_array(value: bytes) -> bytes:
-    """Of integers: braces become brackets, nothing else differs."""
+    """Convert an array of integers: braces become brackets, and NULL becomes null."""
     if value[0] != 0x7B:
         return text(value)
     return value.translate(_BRACES).replace(b"NULL", b"null")
 
 
 def text_array(value: bytes) -> bytes:
-    """Of anything whose elements are strings."""
+    """Convert an array whose elements become strings."""
     literal = value.decode()
     special = '"' in literal or "NULL" in literal
     if not special and not literal.rfind("{") and literal.find("}") + 1 == len(literal):
@@ -99,7 +100,7 @@ def floating_array(value: bytes) -> bytes:
 
 
 def document_array(value: bytes) -> bytes:
-    """Of JSON documents: a list of them, unless a reader could take a document for a dimension or for NULL."""
+    """Convert an array of JSON documents: to a list, unless readers could mistake one for a dimension or for NULL."""
     literal = value.decode()
     elements = parse_array(literal, _same)
     if elements is None or any(type(each) is list or (each and each.strip() == "null") for each in elements):
@@ -108,7 +109,7 @@ def document_array(value: bytes) -> bytes:
 
 
 def unknown_array(value: bytes) -> bytes:
-    """Of a type that is an array only by its name: a string, unless the text is exactly what an array's would be."""
+    """Convert a value whose type is an array by its name only: to a string, unless the text is exactly an array's."""
     literal = value.decode()
     try:
         elements = parse_array(literal, _same)
@@ -120,7 +121,7 @@ def unknown_array(value: bytes) -> bytes:
 
 
 def converter(column: Column) -> Converter:
-    """How values of this column become JSON."""
+    """Returns the converter of a column's values."""
     kind, is_array, delimiter = kind_of_column(column)
     if not is_array:
         return CONVERTERS[kind]

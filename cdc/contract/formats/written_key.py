@@ -1,4 +1,4 @@
-"""What a person writes as a key → the bytes of the record key, as the bridge makes them. Pure."""
+"""Converts a key as a person writes it to the bytes of the record key, as the bridge makes them. Pure."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _ENCODER: Final = msgspec.json.Encoder(decimal_format="number")
 
 
 def written_values(text: str) -> Mapping[str, str]:
-    """Text by column, as it is written.
+    """Parse a written key to texts by column; the texts stay as they are written.
 
     Args:
         text: ``{"id":1}``, or ``id=1,region=eu``.
 
     Raises:
-        ValueError: neither of them.
+        ValueError: the text has neither of these forms.
     """
     if text.lstrip().startswith("{"):
         try:
@@ -42,42 +42,42 @@ def written_values(text: str) -> Mapping[str, str]:
 
 
 def key_bytes(values: Mapping[str, str], columns: Sequence[tuple[str, str]]) -> bytes:
-    """The record key.
+    """Returns the record key.
 
     Args:
         values: text of each key column, in any spelling that ``canonical`` reads.
-        columns: of the key, in its order; name, and type as ``__schemas`` spells it.
+        columns: the key's columns in its order: name, and type as ``__schemas`` spells it.
 
     Raises:
-        ValueError: a value is not of its type's form.
+        ValueError: a value is not valid for its type.
     """
     texts = [canonical_text(name, sql_type, values[name]).encode() for name, sql_type in columns]
     try:
         return JSON.writer([_column(name, sql_type) for name, sql_type in columns]).encode(tuple(texts))
     except NOT_ENCODABLE as error:
-        raise ValueError(f"a value is not of its column's type ({error})") from error
+        raise ValueError(f"a value is not valid for its column's type ({error})") from error
 
 
 def canonical_text(name: str, sql_type: str, text: str) -> str:
-    """The value of a column as the server prints it.
+    """Returns a column's value as the server prints it.
 
     Raises:
-        ValueError: it is none of the column's type.
+        ValueError: the text is not a value of the column's type.
     """
     reading = reading_of(sql_type)
     try:
         return reading.read(text)
     except ValueError as error:
         shown = repr(text if len(text) <= 80 else text[:80] + "…")
-        raise ValueError(f"{name} is {sql_type}, not {shown}: {error}, such as {reading.example}") from None
+        raise ValueError(f"{name} is {sql_type}, not {shown}: {error}; a right value is {reading.example}") from None
 
 
 def has_values(key: bytes, columns: Sequence[tuple[str, str]]) -> Callable[[bytes], bool]:
-    """Whether other keys have the values of this one, as PostgreSQL compares them.
+    """Returns a test whether other keys have the values of this one, as PostgreSQL compares them.
 
     Args:
-        key: of a record, or some columns of one.
-        columns: of it; name, and type as ``__schemas`` spells it.
+        key: a record key, or some of its columns.
+        columns: the key's columns: name, and type as ``__schemas`` spells it.
     """
     wanted, normals = members(key.decode()), _normals(columns)
 
@@ -95,9 +95,9 @@ def has_values(key: bytes, columns: Sequence[tuple[str, str]]) -> Callable[[byte
 
 
 def equal_keys(key: bytes, columns: Sequence[tuple[str, str]]) -> Callable[[bytes], bool] | None:
-    """``has_values``, where a key that is written differently may be the same to PostgreSQL; else None.
+    """Returns ``has_values`` if PostgreSQL may treat a key in another spelling as equal; else None.
 
-    ``1`` and ``1.0`` of a ``numeric`` without a scale are the same, and ``0`` and ``-0`` of floating point.
+    ``1`` and ``1.0`` are equal in a ``numeric`` without a scale, and so are ``0`` and ``-0`` in floating point.
     """
     wanted = members(key.decode())
     values = [wanted[name] for name in _normals(columns)]
@@ -105,14 +105,14 @@ def equal_keys(key: bytes, columns: Sequence[tuple[str, str]]) -> Callable[[byte
 
 
 def compared_as_text(columns: Sequence[tuple[str, str]]) -> str:
-    """A sentence about columns whose values only a server can tell apart; empty when there are none."""
+    """Returns a sentence about columns whose values only a server can compare; empty if there are none."""
     found = [(name, sql_type) for name, sql_type in columns if reading_of(sql_type).identity is Identity.UNKNOWN]
     if not found:
         return ""
     name, sql_type = found[0]
     return (
-        f"Values of {name} ({sql_type}) are compared as text: write the key as PostgreSQL prints it, "
-        "or there may be such a row all the same."
+        f"Values of {name} ({sql_type}) are compared as text. Write the key as PostgreSQL prints it, "
+        "or an existing row may not be found."
     )
 
 
@@ -126,11 +126,11 @@ def _is_one(normal: Read, one: str, other: str) -> bool:
 
 
 def key_json(values: Sequence[Any], columns: Sequence[tuple[str, str]]) -> str:
-    """The key as a JSON object that ``written_values`` reads: floating point as text, for JSON has no NaN.
+    """Returns the key as a JSON object for ``written_values``, with floats as text, because JSON has no NaN.
 
     Args:
-        values: of each key column, as JSON has them.
-        columns: of the key, in its order; name, and type as ``__schemas`` spells it.
+        values: the value of each key column, as JSON has it.
+        columns: the key's columns in its order: name, and type as ``__schemas`` spells it.
     """
     pairs = zip(columns, values, strict=True)
     return "{" + ",".join(f"{_dumps(name)}:{_written(value, sql_type)}" for (name, sql_type), value in pairs) + "}"
@@ -154,6 +154,6 @@ def _text(raw: str) -> str:
 def _column(name: str, sql_type: str) -> Column:
     match = _BUILT_IN.fullmatch(sql_type)
     if match is None:
-        return Column(name, 0, -1, "other.type", True)  # all that is not built in is a string
+        return Column(name, 0, -1, "other.type", True)  # a type that is not built in is a string
     base, dimensions = match.groups()
     return Column(name, 0, -1, f"{CATALOG}.{'_' if dimensions else ''}{'bpchar' if base == 'char' else base}", True)

@@ -1,1 +1,1 @@
-"""What a Spark job is told, and what it has in common with the command that starts it; knows no Spark."""
+"""Describes the work of Spark jobs, and what a job and the command that starts it agree on; does not need Spark."""

@@ -1,4 +1,4 @@
-"""What an audit job is told."""
+"""The description of an audit job."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from cdc.contract.jobspec.deployment import STRICT, JobTable, KafkaSettings, Spa
 
 
 class AuditJob(BaseModel):
-    """The table, which of its changes, and where to write.
+    """List the changes of a table, from its history.
 
     Attributes:
-        table: with a history topic.
-        keys: only these, as they stand in the topic; none for all.
+        table: a table with a history topic.
+        keys: list only these keys, spelled as in the topic; empty for all.
         since_us, until_us: commit times in µs since 1970, the first included, the second not; None for no limit.
-        folder: absolute, and new; driver and executors see the same files there.
+        folder: where to write: an absolute path that does not exist yet; driver and executors see the same files there.
         top: how many of the most changed keys the summary names.
     """
 

@@ -1,7 +1,7 @@
-"""What every job is told: where things are, as one JSON document on standard input or in a file.
+"""The description that every job gets, as one JSON document on standard input or in a file: servers and tables.
 
-A job knows nothing of the bridge's configuration file: whoever starts it describes the tables and the servers in full,
-so a job runs wherever this document can be read.
+A job does not read the bridge's configuration file. The command that starts it describes the tables and the servers in
+full, so a job runs wherever this document can be read.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class SparkSettings(BaseModel):
     Attributes:
         master: Spark master URL.
         jars: absolute paths of the Kafka connector and the JDBC driver, with what they need.
-        java_home: for a driver that is started here; None when the environment is right.
-        java_options: for such a driver's JVM, besides those in ``conf``.
-        conf: further Spark settings, winning over the job's own.
+        java_home: Java for a driver that is started on this machine; None to use the environment's.
+        java_options: options for such a driver's JVM, in addition to those in ``conf``.
+        conf: further Spark settings, which override the job's own.
     """
 
     model_config = STRICT
@@ -38,7 +38,7 @@ class SparkSettings(BaseModel):
 
 
 class KafkaSettings(BaseModel):
-    """The cluster, in librdkafka's option names; ``password`` is ``sasl.password``."""
+    """How to reach Kafka, with librdkafka's option names; ``password`` is ``sasl.password``."""
 
     model_config = STRICT
 
@@ -47,7 +47,7 @@ class KafkaSettings(BaseModel):
 
 
 class PostgresSettings(BaseModel):
-    """One database, as separate parts, because psycopg and JDBC spell an address differently."""
+    """How to reach a database; in separate parts, because psycopg and JDBC spell an address differently."""
 
     model_config = STRICT
 
@@ -65,9 +65,9 @@ class JobColumn(BaseModel):
 
     Attributes:
         sql_type: complete SQL type, e.g. ``numeric(12,2)``, ``text[]``.
-        kind: its form in the topic; of an array the form of its elements.
+        kind: the form of its values in the topic; for an array, the form of its elements.
         is_array: whether the value is a JSON array.
-        delimiter: what separates elements in PostgreSQL's text of the array.
+        delimiter: the separator of elements in PostgreSQL's text of the array.
     """
 
     model_config = STRICT
@@ -86,10 +86,10 @@ class JobTable(BaseModel):
         key: key columns in key order.
         columns: published columns in attribute order.
         row_filter: the publication's WHERE, None for all rows.
-        history_topic: None when no history is kept.
+        history_topic: the topic with its history; None without a history.
         replica: schema and name of the replica table, None without a sink.
-        rereads: the bridge completes rows by reading them again: some column may be stored out of line, and the replica
-            identity is not FULL.
+        rereads: whether the bridge reads rows again to complete them, because a column may be stored out of line and
+            the replica identity is not FULL.
     """
 
     model_config = STRICT
@@ -111,7 +111,7 @@ class JobTable(BaseModel):
 
 
 class Stream(BaseModel):
-    """The bridge whose topics are read: the topics' common ``name`` and its replication slot."""
+    """The bridge whose topics are read: its ``name``, with which the topics' names begin, and its replication slot."""
 
     model_config = STRICT
 

@@ -1,4 +1,4 @@
-"""What the health job is told."""
+"""The description of a health job."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pydantic import BaseModel, Field
 from cdc.contract.jobspec.deployment import STRICT, JobTable, KafkaSettings, SparkSettings
 
 TOP_KEYS = 10
-"""Enough to see a pattern; more belongs into a query of one's own."""
+"""Enough to see a pattern; for more, write a query."""
 
 
 class HealthTopic(BaseModel):
-    """A topic to look at; ``table`` is what the bridge keeps in it, None for a topic that is not ours."""
+    """A topic to examine; ``table`` is the table that the bridge publishes to it, None if it is not the bridge's."""
 
     model_config = STRICT
 
@@ -20,12 +20,13 @@ class HealthTopic(BaseModel):
 
 
 class HealthJob(BaseModel):
-    """Read topics from beginning to end and say how they are.
+    """Read topics from beginning to end, and report on their health.
 
     Attributes:
-        schemas_topic: where the definitions of our topics are; None when there is none of ours.
-        json_path, html_path: where the report goes beside standard output; None for nowhere.
-        top: how many keys with the most records are named.
+        topics: the topics to read.
+        schemas_topic: the topic with the definitions of the bridge's tables; None if no topic is the bridge's.
+        json_path, html_path: files for the report, in addition to standard output; None for no file.
+        top: how many of the keys with the most records the report names.
     """
 
     model_config = STRICT

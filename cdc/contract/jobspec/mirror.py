@@ -1,4 +1,4 @@
-"""What the mirror job is told."""
+"""The description of a mirror job."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from pydantic import BaseModel, Field
 from cdc.contract.jobspec.deployment import STRICT, JobTable, KafkaSettings, SparkSettings, Stream
 
 RECORDS_PER_BATCH = 200_000
-"""A batch of rows of a kilobyte is then 200 MB spread over the executors, and is written within seconds."""
+"""A batch of one-kilobyte rows is then 200 MB, spread over the executors, and is written within seconds."""
 
 INTERVAL_S = 5
-"""Between two batches: each costs a few files per table."""
+"""Seconds between two batches: each batch writes a few files per table."""
 
 COMPACT_EVERY = 20
-"""A reader that wants the newest rows merges at most this many small sets of files."""
+"""A reader of the newest rows merges at most this many small sets of files."""
 
 
 class MirrorJob(BaseModel):
-    """Copy topics into a lake of Parquet files, and follow them.
+    """Copy topics to a lake of Parquet files, and follow them.
 
     Attributes:
         stream: the bridge that publishes the topics.
         path: a folder that the driver and all executors see; each topic gets a folder in it.
         compact_every: after how many batches the files are rewritten to one row per key.
-        checkpoint: Spark's own notes, kept from run to run; None for none: the files know where they stand.
-        once: end with what is there now, instead of following.
-        rebuild: empty the copies first, and begin at the beginning.
+        checkpoint: a folder for Spark's own checkpoint; None for none, because the files record their positions.
+        once: stop at the present end of the topics, instead of following them.
+        rebuild: empty the copies first, and start from the beginning.
     """
 
     model_config = STRICT

@@ -1,4 +1,4 @@
-"""What a reconciliation is told."""
+"""The description of a reconciliation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cdc.contract.jobspec.deployment import STRICT, JobTable, KafkaSettings, Pos
 
 
 class RepairedKeys(BaseModel):
-    """Keys that were handed to the bridge, and the records that it wrote of them."""
+    """The number of keys that were sent to the bridge, and of the records that it wrote for them."""
 
     model_config = STRICT
 
@@ -19,29 +19,30 @@ class RepairedKeys(BaseModel):
 
 
 class ReconcileJob(BaseModel):
-    """Compare these tables with their topics.
+    """Compare tables with their topics, and with the replica.
 
     Attributes:
         run: id of the run, part of the report.
-        tool_version: of what started the job.
-        replica: the replica database; None leaves the third side out.
-        folder: where the report and the differing keys go; on a cluster a place that all its machines share.
-        where: SQL condition on the rows of source and replica; rows outside it are compared on neither side. One table
-            only.
-        columns: compare only these, by table; none for all.
+        tool_version: version of the program that started the job.
+        replica: the replica database; None to compare only source and topics.
+        folder: where the report and the differing keys go; on a cluster, a place that all its machines share.
+        where: SQL condition on the rows of source and replica; rows outside it are compared on neither side. Only for a
+            single table.
+        columns: the columns to compare, by table; empty for all.
         fence_timeout_s: how long the bridge may take to publish what the snapshot sees.
         max_snapshot_s: how long one snapshot may be held: it keeps VACUUM from removing rows in the whole cluster.
         connections: how many tasks read the source at once.
-        rounds: looks at keys that are in flight, after the first.
-        passes: snapshots to divide the key space over, for tables that take longer than ``max_snapshot_s``.
-        state: folder with what earlier runs learned of the topics, so that only what is new is read; None reads all.
-            Not with several ``passes``; a run that is restricted to keys leaves it alone.
-        resume: go on with what an interrupted run of the same comparison in ``folder`` left undone.
-        samples: per table and class.
-        keys: by table a file of keys to look at, and no others, as ``write_keys`` wrote it.
-        keys_to: folder on the driver's machine for the keys that differ, a file by table, for a repair; None for none.
-        repaired: by table what the bridge did to these keys, for the report.
-        replica_lsn: wait until the replica has come to this LSN; empty for any.
+        rounds: how often keys in flight are looked at again after the first time.
+        passes: number of snapshots that share the key space, for tables that take longer than ``max_snapshot_s``.
+        state: folder with what earlier runs learned about the topics, so that only new records are read; None to read
+            all records. Not with several ``passes``; a run that is restricted to keys does not use it.
+        resume: continue an interrupted run of the same comparison in ``folder``.
+        samples: number of sample keys per table and class of difference.
+        redact: hide values in the report; classes, counts, coordinates and column names stay.
+        keys: by table, a file of keys as ``write_keys`` wrote it; only these keys are looked at.
+        keys_to: folder on the driver's machine for the differing keys, one file per table; None for no files.
+        repaired: by table, what the bridge did with these keys, for the report.
+        replica_lsn: wait until the replica has reached this LSN; empty for no wait.
     """
 
     model_config = STRICT

@@ -1,4 +1,4 @@
-"""What a snapshot job is told."""
+"""The description of a snapshot job."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cdc.contract.jobspec.deployment import STRICT, JobTable, KafkaSettings, Spa
 
 
 class AsOfNow(BaseModel):
-    """Everything that the bridge has published, at least up to the job's fence."""
+    """The tables with everything that the bridge has published, at least up to the job's fence."""
 
     model_config = STRICT
 
@@ -18,7 +18,7 @@ class AsOfNow(BaseModel):
 
 
 class AsOfLsn(BaseModel):
-    """Everything that committed before a position."""
+    """The tables with everything that committed before an LSN."""
 
     model_config = STRICT
 
@@ -27,7 +27,7 @@ class AsOfLsn(BaseModel):
 
 
 class AsOfTime(BaseModel):
-    """Everything before the first commit that is later than a time, in µs since 1970."""
+    """The tables with everything before the first commit that is later than a time, in µs since 1970."""
 
     model_config = STRICT
 
@@ -36,7 +36,7 @@ class AsOfTime(BaseModel):
 
 
 class AsOfOffsets(BaseModel):
-    """Records below an offset, by topic and partition; all others from their beginning to their end."""
+    """The tables up to given offsets, by topic and partition; other partitions count to their end."""
 
     model_config = STRICT
 
@@ -48,14 +48,15 @@ AsOf: TypeAlias = Annotated[AsOfNow | AsOfLsn | AsOfTime | AsOfOffsets, Field(di
 
 
 class SnapshotJob(BaseModel):
-    """The tables, the point, and where to write.
+    """Write tables as they were at one point to files.
 
     Attributes:
-        tables: all as of the same commit.
-        fence: the source's position when the job was described; the bridge has to be there first.
+        tables: the tables, all as of the same commit.
+        as_of: the point.
+        fence: the source's WAL position when the job was described; the job waits until the bridge has reached it.
         fence_us: the source's time then, µs since 1970.
-        folder: absolute; driver and executors see the same files there.
-        keep: how many snapshots stay in the folder, None for all.
+        folder: where to write: an absolute path, under which driver and executors see the same files.
+        keep: how many snapshots to keep in the folder, None for all.
     """
 
     model_config = STRICT

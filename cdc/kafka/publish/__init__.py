@@ -1,1 +1,1 @@
-"""I/O, Kafka in: topics and the one transactional producer."""
+"""Writing to Kafka (I/O): topics and producers."""

@@ -1,7 +1,7 @@
-"""The producer of an application: records into any topics, a consumer group's offsets, one Kafka transaction.
+"""An application's producer: writes records to any topics, and a consumer group's offsets, in one Kafka transaction.
 
-Beside ``TransactionalProducer`` it knows at which offset each record landed, so that the writer of a topic knows the
-version of every key without reading its own records back.
+In addition to what ``TransactionalProducer`` does, it remembers the offset of each record. So the writer of a topic
+knows the version of every key without reading its own records back.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from cdc.kafka.publish.transactional import TransactionalProducer
 
 _FLUSH_DEADLINE_S: Final = 60.0
 _NOT_OURS: Final = {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS}
-"""What a coordinator says to a member of an older generation of the group."""
+"""The group coordinator's answers to a member of an older generation of the group."""
 
 
 class ApplicationProducer(TransactionalProducer):
-    """A producer with a transactional id. Arguments and errors as for ``TransactionalProducer``."""
+    """An application's producer with a transactional id. Arguments and errors as for ``TransactionalProducer``."""
 
     _remedy_when_fenced = (
-        "another instance was started with the same name after this one, and is the only writer now; nothing of the "
-        "open Kafka transaction of this one is readable. Stop one of the two, or give each a name of its own"
+        "stop one of the two instances, or give each a name of its own: the one that started later is the only writer "
+        "now, and nothing of this instance's open Kafka transaction is readable"
     )
 
     def __init__(self, options: Mapping[str, Any], *, transactional_id: str, max_message_bytes: int) -> None:
@@ -43,8 +43,8 @@ class ApplicationProducer(TransactionalProducer):
 
         Args:
             topic, key, value: the record; a value of None deletes the key.
-            header: bytes of the one header ``cdc``, none when empty.
-            partition: -1 for the key's own.
+            header: value of the record's one header, ``cdc``; empty for a record without headers.
+            partition: -1 for the partition that the key belongs to.
 
         Raises:
             TopicRefused: the record is larger than the topic takes.
@@ -53,16 +53,16 @@ class ApplicationProducer(TransactionalProducer):
         self._add(topic, key, value, header, partition)
 
     def flush(self) -> Mapping[tuple[str, bytes], int]:
-        """Wait until the brokers have every record; by topic and key, the offset of the newest one that was produced.
+        """Wait until the brokers have every record. Returns the offset of the newest record of each topic and key.
 
         Raises:
-            TopicUnavailable: they do not take them.
+            TopicUnavailable: the brokers do not take the records.
             TopicRefused: a record or a right was refused.
         """
         deadline = time.monotonic() + _FLUSH_DEADLINE_S
         while True:
             try:
-                left = self._producer.flush(0.1)
+                left = self._producer.flush(0.1)  # short, so that signal handlers can run in between
             except KafkaException as error:
                 raise self._error("flush", error) from error
             if self._undelivered is not None:
@@ -71,12 +71,12 @@ class ApplicationProducer(TransactionalProducer):
                 return self._offsets
             if time.monotonic() > deadline:
                 raise TopicUnavailable(
-                    "Kafka takes no records any more: a flush did not end within a minute",
+                    "Kafka no longer takes records: a flush did not end within a minute",
                     remedy="open it again once the brokers answer: nothing of this Kafka transaction is readable",
                 )
 
     def _raise_why(self, undelivered: KafkaError) -> None:
-        """A record failed, and with it the Kafka transaction: a commit says why, where the record says only that."""
+        """Raises why a record failed. Its own report says only that it did; a commit of the transaction says why."""
         super().commit()
         raise self._error("flush", KafkaException(undelivered))
 
@@ -84,12 +84,12 @@ class ApplicationProducer(TransactionalProducer):
         """Make a consumer group's next offsets part of the open Kafka transaction, opening one if there is none.
 
         Args:
-            offsets: by partition.
+            offsets: the next offset of each partition.
             group: ``GroupReader.metadata`` of the reader that owns these partitions.
-            note: kept beside each of them, for ``GroupReader`` to tell.
+            note: stored with each offset; ``GroupReader`` returns it with the offset.
 
         Raises:
-            TopicUnavailable: the group has given a partition to somebody else meanwhile.
+            TopicUnavailable: the group has meanwhile given a partition to another instance.
             FencedError: another process joined the group under this instance's name.
         """
         if not self._open:
@@ -106,12 +106,12 @@ class ApplicationProducer(TransactionalProducer):
             if isinstance(cause, KafkaException) and cause.args[0].code() in _NOT_OURS:
                 raise TopicUnavailable(
                     "the consumer group gave our partitions to another instance, because this one was silent",
-                    remedy="open it again: what this step read is the other instance's to do",
+                    remedy="open it again: the other instance processes what this one had read",
                 ) from cause
             raise
 
     def commit(self) -> None:
-        """Commit the open Kafka transaction; on return all of it is readable. Errors as for the superclass."""
+        """Commit the open Kafka transaction; on return all of it is readable. Raises what the superclass raises."""
         super().commit()
         self._forget()
 
@@ -131,13 +131,13 @@ class ApplicationProducer(TransactionalProducer):
         self._forget()
 
     def _until_reported(self) -> None:
-        """Take every report of a dropped record: one that came later would pass for one of the next transaction."""
+        """Take the reports of all dropped records. A report that came later would count for the next transaction."""
         deadline = time.monotonic() + _FLUSH_DEADLINE_S
         while len(self._producer):
             self._producer.poll(0.01)
             if time.monotonic() > deadline:
                 raise TopicUnavailable(
-                    "the Kafka client does not let go of the records of an aborted transaction",
+                    "the Kafka client still holds records of an aborted transaction after a minute",
                     remedy="open it again: nothing of this Kafka transaction is readable",
                 )
 

@@ -1,15 +1,16 @@
-"""The bridge's producer: rows and the progress that covers them become readable together, or rows ahead of it.
+"""The bridge's producer: rows become readable together with the progress that covers them, or ahead of it.
 
-Everything may be written in Kafka transactions, one at a time. A publisher that sends rows at once (``delivery:
-idempotent``) has a second producer for them, and one rule keeps the order: no Kafka transaction begins before Kafka has
-every row that was sent, and no row is sent beside an open one: rows that come meanwhile go into it. So all that is not
-an ordinary row (definitions, backfills, tombstones of a TRUNCATE) is written in the same way in both deliveries, and
-what it says of the rows before it is true. Progress alone need not hold up rows: a thread writes it in a Kafka
-transaction of its own, while more rows go out. It says nothing of those.
+With ``delivery: transactional`` everything is written in Kafka transactions, one at a time. With ``delivery:
+idempotent`` a second producer sends rows at once. One rule keeps the order: a Kafka transaction begins only when Kafka
+has every row that was sent, and while it is open, rows go into it. So definitions, backfills and the tombstones of a
+TRUNCATE are written in the same way with both deliveries, and what they say about the rows before them is true.
 
-State topics may have histories. The stream's changes, backfills, sweeps, repairs and the tombstones of a TRUNCATE all
-end in ``produce``, so none of them has to know of the history; and state and history share the Kafka transaction, so
-both are readable or neither.
+Progress alone does not hold up rows. A thread writes it in a Kafka transaction of its own while more rows go out; the
+progress does not cover those.
+
+State topics may have histories. Stream changes, backfills, sweeps, repairs and the tombstones of a TRUNCATE all pass
+through ``produce``, so none of them needs to know about the history. State and history share the Kafka transaction:
+readers see both or neither.
 """
 
 from __future__ import annotations
@@ -35,20 +36,20 @@ _POLL_S: Final = 0.01
 
 
 class KafkaPublisher(TransactionalProducer):
-    """A producer with a transactional id, one per bridge.
+    """The bridge's producer with a transactional id, one per bridge.
 
     Args:
-        options, transactional_id, max_message_bytes: as for ``TransactionalProducer``, which tells the errors.
-        history: makes the records of the history topics; None when no topic has one.
-        rows: sends rows at once; None when all of them go in Kafka transactions. Closed with the publisher.
+        options, transactional_id, max_message_bytes: as for ``TransactionalProducer``, which raises the same errors.
+        history: makes the records of the history topics; None when no topic has a history.
+        rows: sends rows at once; None when all rows go into Kafka transactions. Closed with the publisher.
     """
 
-    # If somebody did take over meanwhile, the next attempt finds the slot in use, and waits.
+    # "wait" is right even if another bridge took over: the next attempt finds the slot in use, and waits.
     _remedy_when_aborted = (
         "wait: the bridge goes on from the stored progress by itself; this process or the brokers hung"
     )
     _remedy_when_unanswered = BROKERS_AWAY
-    _remedy_when_fenced = "leave this one waiting, when a second bridge is meant to run; otherwise stop one of the two"
+    _remedy_when_fenced = "leave this one waiting if a second bridge is meant to run; otherwise stop one of the two"
 
     def __init__(
         self,
@@ -71,14 +72,14 @@ class KafkaPublisher(TransactionalProducer):
         self._writing: Future[None] | None = None
 
     def start(self) -> None:
-        """Fence earlier producers, as ``TransactionalProducer.start``; then wait a moment for the rows' brokers."""
+        """Fence earlier producers, as ``TransactionalProducer.start`` does; then let the row producer connect."""
         super().start()
         if self._rows is not None:
             self._rows.connect()
 
     @property
     def queued(self) -> int:
-        """Records that Kafka does not have yet, as far as ``relieve`` was told."""
+        """Number of records that Kafka has not acknowledged yet, as of the last ``relieve``."""
         return len(self._producer) + (0 if self._rows is None else len(self._rows))
 
     def produce(self, topic: str, key: bytes, value: bytes | None, header: bytes, old: bytes | None = None) -> None:
@@ -86,7 +87,7 @@ class KafkaPublisher(TransactionalProducer):
 
         Args:
             topic, key, value, header: the record; the topic's history, if it has one, gets a record as well.
-            old: the row before, for the history.
+            old: the row before the change, for the history.
 
         Raises:
             TopicRefused: the record is larger than the topic takes.
@@ -97,36 +98,36 @@ class KafkaPublisher(TransactionalProducer):
             self._add(history, key, self._history.value(value, header, old), header)
 
     def produce_all(self, records: Iterable[Ready]) -> None:
-        """Do what ``produce`` does for each of these, at least one, each with a header."""
+        """Produce these records as ``produce`` does: at least one, each with a header."""
         if self._history is not None:
             for record in records:
                 self.produce(*record)
             return
         if not self._open:
             self._begin()
-        # Without a call of ours for each: this is the hot loop
+        # The hot loop: it calls librdkafka directly, because one Python call more per record costs throughput
         send, topics = self._send, self._topics
         for topic, key, value, header, _ in records:
             topics.add(topic)
             try:
                 send(topic, value, key, -1, None, None, 0, [("cdc", header)])
             except (BufferError, KafkaException):
-                self.produce(topic, key, value, header)  # once more: it waits for room, and knows what errors say
+                self.produce(topic, key, value, header)  # try again where a full queue is waited for, errors translated
 
     def bury(self, topic: str, partition: int, key: bytes, header: bytes) -> None:
-        """Add a tombstone as ``produce`` does, but to this partition, to which the key does not belong."""
+        """Add a tombstone to this partition, where the key does not belong; otherwise as ``produce``."""
         self._add(topic, key, None, header, partition)
 
     def relieve(self) -> None:
-        """Take note of what Kafka has by now, and let go of it; never waits. Unasked, the client keeps it all.
+        """Take the waiting acknowledgements, so that the client frees these records; never waits.
 
         Raises:
-            TopicRefused: a row that was sent at once was refused.
-            TopicUnavailable: no row can be sent any more.
+            TopicRefused: Kafka refused a row that was sent at once.
+            TopicUnavailable: rows can no longer be sent.
         """
         if self._rows is not None:
             self._rows.poll()
-        # While the thread commits, it takes the reports.
+        # While a progress is being written, its thread takes the reports.
         if self._writing is None:
             self._take_reports()
         if self._rows is not None and (self._rows.failed is not None or self._rows.refusal is not None):
@@ -137,7 +138,7 @@ class KafkaPublisher(TransactionalProducer):
 
         Raises:
             TopicRefused: a row is larger than the topic takes, or a right is missing.
-            TopicUnavailable: Kafka does not take them.
+            TopicUnavailable: Kafka does not take the rows.
         """
         assert not self._open
         assert self._rows is not None
@@ -152,28 +153,28 @@ class KafkaPublisher(TransactionalProducer):
 
     @property
     def has_rows_under_way(self) -> bool:
-        """Whether Kafka does not have every row that was sent at once, as far as ``relieve`` was told."""
+        """Whether rows that were sent at once are not acknowledged yet, as of the last ``relieve``."""
         return self._rows is not None and len(self._rows) > 0
 
     @property
     def late(self) -> Mapping[str, Collection[bytes]]:
-        """Keys of rows, by topic, that Kafka may have taken when another bridge had taken over: after newer ones."""
+        """Keys, by topic, of rows that Kafka may have stored after newer ones of a bridge that had taken over."""
         return {} if self._rows is None else self._rows.late
 
     def next_group(self) -> Group:
-        """End the group of the rows that were sent at once last; an empty one where none ever is."""
+        """End and return the current group of rows that were sent at once; an empty group without a row producer."""
         return Group() if self._rows is None else self._rows.next_group()
 
     def proved(self, at: float) -> None:
-        """No other bridge had taken over at that moment (``time.monotonic``): rows may be waited for a while longer."""
+        """Take note that no other bridge had taken over at ``at`` (``time.monotonic``): extends the wait for rows."""
         if self._rows is None:
             return
         self._rows.wanted_until = at + ROWS_PATIENCE_S
-        if at > self._rows.late_at:  # a proof from before a standstill says nothing of rows that went out after it
+        if at > self._rows.late_at:  # a proof from before a standstill says nothing about rows that went out after it
             self._rows.late.clear()
 
     def write(self, topic: str, key: bytes, value: bytes) -> None:
-        """Write one record in a Kafka transaction of its own, beside the rows; ``is_written`` tells the outcome."""
+        """Write one record in a Kafka transaction of its own while rows go out; ``is_written`` returns the outcome."""
         assert not self._open
         assert self._writing is None
         self._began_at = time.monotonic()
@@ -181,14 +182,14 @@ class KafkaPublisher(TransactionalProducer):
 
     @property
     def is_writing(self) -> bool:
-        """Whether ``write`` is under way."""
+        """Whether the record of the last ``write`` is still on its way."""
         return self._writing is not None
 
     def is_written(self) -> bool:
-        """Whether what ``write`` began is committed, told once.
+        """Whether the record of the last ``write`` is committed. Returns True once, then False until the next one.
 
         Raises:
-            CdcError: as ``commit`` does.
+            CdcError: what ``commit`` raises.
         """
         if self._writing is None or not self._writing.done():
             return False
@@ -197,18 +198,18 @@ class KafkaPublisher(TransactionalProducer):
         return True
 
     def close(self) -> None:
-        """Take back what is not on its way, abort what is open, and end the threads; ``late`` is complete then."""
+        """Take back unsent rows, abort the open transaction, and end the threads; then ``late`` is complete."""
         if self._rows is not None:
             self._rows.close()
         self._failure = self._failure or TopicUnavailable(
             "this session has ended", remedy="wait: the next session sends what this one did not"
-        )  # what is written waits no longer
+        )  # a commit that the thread still tries is not tried again
         self._thread.shutdown(wait=True)
         super().close()
 
     def _await_rows(self) -> None:
-        """A Kafka transaction begins once all that was sent before is there."""
-        if self._writing is not None:
+        """Wait until Kafka has everything that was sent before a Kafka transaction begins."""
+        if self._writing is not None:  # a producer has one Kafka transaction at a time: the thread's has to end first
             writing, self._writing = self._writing, None
             writing.result()
         if self._rows is None:
@@ -220,12 +221,12 @@ class KafkaPublisher(TransactionalProducer):
                 raise self._row_error(self._rows)
             if len(self._rows) and time.monotonic() > deadline:
                 raise TopicUnavailable(
-                    f"Kafka did not take the rows that were sent within {ROWS_PATIENCE_S:g} s",
+                    f"Kafka did not take the rows within {ROWS_PATIENCE_S:g} s",
                     remedy=BROKERS_AWAY,
                 )
 
     def _write(self, topic: str, key: bytes, value: bytes) -> None:
-        """In the thread. ``_open`` stays as it is: for the bridge's thread this is no Kafka transaction."""
+        """Runs in the progress thread. ``_open`` stays False: the bridge's thread has no Kafka transaction open."""
         try:
             self._producer.begin_transaction()
             self._producer.produce(topic, value, key)
@@ -234,7 +235,7 @@ class KafkaPublisher(TransactionalProducer):
         self._until_done("commit_transaction", self._producer.commit_transaction, COMMIT_DEADLINE_S)
 
     def _row_error(self, rows: RowProducer, error: KafkaError | None = None) -> CdcError:
-        """Why rows are not taken."""
+        """Returns the error that says why Kafka does not take rows."""
         if rows.refusal is not None:
             return rows.refusal
         if rows.failed is not None:
@@ -245,7 +246,7 @@ class KafkaPublisher(TransactionalProducer):
                     return self._failure
         assert error is not None
         return TopicUnavailable(
-            f"rows cannot be sent: {error.str()}",
+            f"cannot send rows to Kafka: {error.str()}",
             remedy=BROKERS_AWAY,
         )
 
@@ -257,6 +258,6 @@ class KafkaPublisher(TransactionalProducer):
         return TopicRefused(
             f"the row with key {key.decode(errors='replace')}{at} is too large for topic {topic!r} ({size})",
             remedy=f"raise topics.max_message_bytes in the configuration and max.message.bytes of topic {topic!r}; "
-            f"above {MAX_MESSAGE_BYTES} bytes no row can be carried: "
-            "publish the table without that column (a column list)",
+            f"a row above {MAX_MESSAGE_BYTES} bytes cannot be published: "
+            "publish the table without its large column (a column list)",
         )

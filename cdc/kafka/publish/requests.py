@@ -1,4 +1,4 @@
-"""What people ask of a running bridge: records of the progress topic, outside of the bridge's Kafka transactions."""
+"""Writes people's requests to a running bridge, as records of the progress topic outside its Kafka transactions."""
 
 from __future__ import annotations
 
@@ -21,32 +21,33 @@ _MISSING: Final = {KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART}
 
 
 def write_request(options: Mapping[str, Any], topic: str, request: BackfillRequest) -> None:
-    """Ask something; on return every in-sync broker has it, and the running bridge takes it within a second.
+    """Write a request. On return every in-sync broker has it; a running bridge takes it within a second.
 
     Args:
         options: librdkafka settings from the configuration, ``bootstrap.servers`` among them.
         topic: the progress topic.
+        request: what to ask.
 
     Raises:
-        TopicUnavailable: no broker took it in time.
+        TopicUnavailable: no broker took the request in time.
         TopicRefused: there is no such topic, or we may not write to it.
     """
     _write(options, topic, [(request_key(request.request), request_value(request))])
 
 
 def withdraw_request(options: Mapping[str, Any], topic: str, request: str) -> None:
-    """Take back what no bridge has taken; arguments and errors as for ``write_request``."""
+    """Withdraw a request that no bridge has taken yet; arguments and errors as for ``write_request``."""
     _write(options, topic, [(request_key(request), None)])
 
 
 def write_repair(options: Mapping[str, Any], topic: str, parts: Iterable[RepairRequest]) -> None:
-    """Ask for a repair, in its parts; arguments and errors as for ``write_request``."""
+    """Write a repair request, part by part; arguments and errors as for ``write_request``."""
     records = [(repair_request_key(each.request, each.part), repair_request_value(each)) for each in parts]
     _write(options, topic, records)
 
 
 def withdraw_repair(options: Mapping[str, Any], topic: str, request: str, parts: Iterable[int]) -> None:
-    """Take back the parts that no bridge has done; arguments and errors as for ``write_request``."""
+    """Withdraw the parts of a repair that no bridge has done; arguments and errors as for ``write_request``."""
     _write(options, topic, [(repair_request_key(request, each), None) for each in parts])
 
 
@@ -82,7 +83,7 @@ def _write(options: Mapping[str, Any], topic: str, records: Sequence[tuple[bytes
     except KafkaException as error:
         raise _refused(options, topic, error.args[0]) from error
     finally:
-        producer.purge()
+        producer.purge()  # what is still queued must not arrive after the command has reported a failure
     if refusals:
         raise refusals[0]
     for outcome in filter(None, outcomes):
@@ -98,6 +99,6 @@ def _refused(options: Mapping[str, Any], topic: str, error: KafkaError) -> CdcEr
             remedy=Acl("topic", topic, ("Write", "Describe")).command(options),
         )
     return TopicUnavailable(
-        f"Kafka does not take the request into topic {topic!r}: {error.str()}",
-        remedy="is the broker up, and kafka.bootstrap right?",
+        f"cannot write the request to topic {topic!r}: {error.str()}",
+        remedy="check that the broker is up and kafka.bootstrap is right, then ask again",
     )

@@ -1,9 +1,9 @@
-"""An idempotent producer of rows: in order, without Kafka transactions, and it knows when Kafka has what.
+"""An idempotent producer for rows: keeps their order without Kafka transactions, and knows which ones Kafka has.
 
-What is in a partition is always a beginning of what it was given for it: the client repeats what got no answer, in
-order, and stops for good rather than leave one out that brokers refuse; behind one that it gave up by itself nothing is
-sent any more. So nothing may time out either: whoever has waited for long enough purges all that is left, and begins a
-new one.
+Each partition always holds a prefix of the rows that were sent to it. The client repeats unanswered requests in order.
+If brokers refuse a row, the client stops for good rather than skip it; after a row that the client gave up by itself,
+this producer sends nothing more. For the same reason no row may time out by itself: whoever has waited long enough
+purges all that is left, and opens a new producer.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from cdc.kafka.brokers import bad_option, connect, refused_connection
 from cdc.kafka.publish.transactional import PRODUCER_SETTINGS, TOO_LARGE, queue_kbytes
 
 ROWS_PATIENCE_S: Final = 2.5
-"""Rows that Kafka does not have after so long are taken back: another bridge may have taken over meanwhile."""
+"""Rows that Kafka has not acknowledged after this time are taken back: another bridge may have taken over meanwhile."""
 _REPORT_S: Final = 1.0
 _MAX_QUEUED: Final = 20_000
-"""Few enough to be gone well within that."""
+"""Few enough rows to be sent well within ``ROWS_PATIENCE_S``."""
 _PURGED: Final = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
 _NEVER_TAKEN: Final = TOO_LARGE
-"""Of any other row that failed nobody knows whether the brokers have it: its request may have been on its way. Also of
-one that is purged from the client's queue: it goes back there when its connection is lost, or a broker is in trouble
-behind its writing."""
+"""Only a row that failed with one of these is surely not in Kafka. Any other failed row may be: its request may have
+been on its way. That includes rows purged from the client's queue, because a row returns to that queue when its
+connection is lost, or when a broker has written it and then fails."""
 
 
 class Group:
-    """Rows that were sent one after the other, until the next group began."""
+    """Counts the rows sent between two calls of ``next_group``, and how many of them Kafka has acknowledged."""
 
     __slots__ = ("acked", "sent")
 
@@ -46,12 +46,12 @@ class Group:
 
     @property
     def is_acked(self) -> bool:
-        """Whether Kafka has all of them."""
+        """Whether Kafka has all rows of the group."""
         return self.acked == self.sent
 
 
 class RowRejected(Exception):
-    """Rows are not taken, for this reason; ``record`` when it is because of that one, and not of one before it."""
+    """The producer takes no more rows, because of ``error``. ``record`` caused it; None if an earlier one did."""
 
     def __init__(self, record: Ready | None, error: KafkaError) -> None:
         self.record = record
@@ -60,17 +60,17 @@ class RowRejected(Exception):
 
 
 class RowProducer:
-    """All its methods belong to one thread.
+    """Sends rows in order without Kafka transactions. One thread calls all methods.
 
     Args:
         options: librdkafka settings.
         max_message_bytes: the topics' ``max.message.bytes``.
 
     Attributes:
-        refusal: why the brokers will not have us.
+        refusal: why the brokers refuse the connection; None if they do not.
         late: by topic, keys of rows that Kafka took, or may have taken, after ``wanted_until``.
-        late_at: when the last of them was heard of.
-        wanted_until: nobody waits for longer that Kafka takes rows; seconds of ``time.monotonic``.
+        late_at: when the last late row was reported; seconds of ``time.monotonic``.
+        wanted_until: when to stop waiting for Kafka to take rows; seconds of ``time.monotonic``.
 
     Raises:
         ConfigError: librdkafka knows no such option or value.
@@ -102,26 +102,27 @@ class RowProducer:
         self.late_at = -math.inf
 
     def connect(self) -> None:
-        """Wait a moment for a broker, so that the first rows need not."""
+        """Wait up to a second for a broker, so that the first rows need not wait."""
         connect(self._producer)
 
     def __len__(self) -> int:
-        """Rows that Kafka may not have yet, as far as ``poll`` was told."""
+        """Number of rows that Kafka has not acknowledged, as of the last ``poll``."""
         return len(self._producer)
 
     @property
     def failed(self) -> tuple[KafkaError, Message | None] | None:
-        """Why rows were not taken, and the first of them; None as long as all are."""
+        """Why a row failed, and that row's message, if known; None while no row has failed."""
         return self._failed
 
     def send(self, records: Iterable[Ready]) -> None:
-        """Send them, each with a header; waits while the queue is full.
+        """Send rows, each with a header; waits while the queue is full.
 
-        What the client gives up by itself, for a topic that no broker knows for a moment, does not stop it. So it is
-        asked first: a row behind one that is missing would say that all before it is there.
+        The client goes on after a row that it gave up by itself, for example because no broker knew the topic for a
+        moment. So this method first asks whether a row failed: a row after a missing one would wrongly show that
+        everything before it is in the partition.
 
         Raises:
-            RowRejected: one is larger than the topic takes, or the producer has failed for good.
+            RowRejected: a row is larger than the topic takes, or the producer has failed for good.
             TopicUnavailable: the queue stayed full.
         """
         self.poll()
@@ -143,44 +144,44 @@ class RowProducer:
             group.sent += 1
 
     def poll(self, timeout_s: float = 0) -> None:
-        """Take note of what Kafka has by now."""
+        """Take the waiting delivery reports."""
         try:
             self._producer.poll(timeout_s)
         except KafkaException as error:
-            deadline = time.monotonic() + _REPORT_S  # the report on the row that was refused says why
+            deadline = time.monotonic() + _REPORT_S  # the exception is general; the refused row's report says why
             while self._failed is None and time.monotonic() < deadline:
                 with suppress(KafkaException):
                     self._producer.poll(0.01)
             self._failed = self._failed or (error.args[0], None)
 
     def deadline(self) -> float:
-        """Until when to wait, beginning now, for Kafka to take rows."""
+        """Returns until when a wait that begins now may last; seconds of ``time.monotonic``."""
         return min(time.monotonic() + ROWS_PATIENCE_S, self.wanted_until)
 
     def next_group(self) -> Group:
-        """End the group of what was sent last."""
+        """End and return the group of the rows that were sent last."""
         group, self._group = self._group, Group()
         self._delivered = self._reports(self._group)
         return group
 
     def close(self) -> None:
-        """Take back what is not on its way yet, and end the client's threads; ``late`` is complete then."""
+        """Take back unsent rows, and end the client's threads; then ``late`` is complete."""
         self._producer.purge()
         deadline = time.monotonic() + _REPORT_S
         self.poll()
-        # A failure for good interrupts the poll that tells of it; the reports behind it are told by the next one.
+        # A fatal error interrupts the poll that reports it; the remaining reports come with the next poll.
         while len(self._producer) and time.monotonic() < deadline:
             with suppress(KafkaException):
                 self._producer.poll(0.01)
-            self._producer.purge()  # a row whose connection is just being lost comes back into the queue
-        # The client holds our callbacks and we hold the client: without this it would live until a garbage collection
+            self._producer.purge()  # again: a row whose connection is being lost comes back into the queue
+        # The client refers to our callbacks and we to the client: this breaks the cycle, so that it is freed now
         del self._producer, self._delivered
 
     def _reports(self, group: Group) -> Any:
-        """What takes the reports on a group's rows; one for all of them."""
+        """Returns the delivery callback for the rows of a group; one function for all of them."""
 
         def delivered(error: KafkaError | None, message: Message) -> None:
-            # Asked here: a process may stand still in the middle of a poll, too
+            # The clock is read for each report, because the process may be stopped in the middle of a poll
             if (now := time.monotonic()) > self.wanted_until and not (error and error.code() in _NEVER_TAKEN):
                 self.late[message.topic() or ""].add(message.key() or b"")
                 self.late_at = now
@@ -192,7 +193,7 @@ class RowProducer:
         return delivered
 
     def _is_larger(self, error: KafkaError, message: Message) -> bool:
-        """Whether this one rather than the first explains it: the brokers refuse a batch for its largest record."""
+        """Whether this message explains the failure better than the first: brokers refuse a batch for its largest."""
         first, known = self._failed or (error, None)
         is_size = error.code() in TOO_LARGE and first.code() in TOO_LARGE
         return is_size and known is not None and len(message) > len(known)
@@ -206,7 +207,7 @@ class RowProducer:
                 raise RowRejected(None, self._failed[0])
             if time.monotonic() > deadline:
                 raise TopicUnavailable(
-                    f"Kafka takes no rows: the send queue stayed full for up to {ROWS_PATIENCE_S:g} s",
+                    f"Kafka does not take rows: the send queue stayed full for up to {ROWS_PATIENCE_S:g} s",
                     remedy=BROKERS_AWAY,
                 )
 

@@ -1,8 +1,8 @@
-"""Compacted topics: created when missing, and checked for drift against what the configuration asks for.
+"""Creates missing topics, and compares existing ones with the configuration.
 
-A topic whose cleanup policy is not exactly ``compact`` would lose state (``delete``), so that stops the bridge, as does
-a partition count other than the recorded one: the same key would lie in two partitions and never be compacted.
-Every other difference is a warning with the command that mends it.
+Two differences stop the bridge. With a cleanup policy other than ``compact``, Kafka would delete state. With another
+partition count, a key would lie in two partitions, and compaction would never join them. Every other difference is a
+warning with the command that corrects it.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from cdc.kafka.brokers import BrokerAdmin
 COMPACTION_LAG = "min.compaction.lag.ms"
 _TIMEOUT_S = 15.0
 _LEADERS_TIMEOUT_S = 60.0
-"""A broker shows none of the topics of one request before it has made the files of all of them, some hundreds."""
+"""A broker shows no topic of a request until it has created the files of all of them, which may be hundreds."""
 _METADATA_POLL_S = 0.02
 _FATAL = {"cleanup.policy", "partitions"}
 _WEEK_MS = 604_800_000
 _RECORDS_PER_REQUEST = 5_000
-"""A controller takes 10,000 metadata records in one request: one for each topic, partition and setting."""
+"""Half of a controller's limit: 10,000 metadata records in a request, one for each topic, partition and setting."""
 _IMPOSSIBLE = {KafkaError.INVALID_REPLICATION_FACTOR, KafkaError.INVALID_CONFIG, KafkaError.POLICY_VIOLATION}
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSpecification:
-    """A topic as it should be: ``settings`` are topic-level configuration entries."""
+    """A topic as it should be; ``settings`` are its topic-level configuration entries."""
 
     name: str
     partitions: int
@@ -45,7 +45,7 @@ class TopicSpecification:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """One setting of an existing topic that is not what the specification says."""
+    """A setting of an existing topic that differs from the specification."""
 
     topic: str
     setting: str
@@ -59,7 +59,7 @@ class Drift:
 
     @property
     def remedy(self) -> str:
-        """The command, for a person to copy."""
+        """What to do about the difference: a command to copy, or a change of the configuration."""
         if self.setting == "partitions":
             return (
                 f"set topics.partitions to {self.found}, or give the table a new topic name under topics.names: "
@@ -82,19 +82,19 @@ class TopicAdmin:
         self._admin = admin
 
     def partitions(self) -> dict[str, int]:
-        """Partition count of every topic that we may see.
+        """Returns the partition count of every topic that we may see.
 
         Raises:
-            TopicRefused: the brokers will not let us in.
+            TopicRefused: the brokers refuse the connection.
             TopicUnavailable: no broker answers.
         """
         return {name: len(topic.partitions) for name, topic in self._metadata().topics.items()}
 
     def create_missing(self, specifications: Iterable[TopicSpecification]) -> list[str]:
-        """Create those that do not exist; returns their names.
+        """Create the topics that do not exist; returns their names.
 
         Raises:
-            TopicRefused: we may not create one, the cluster cannot hold it, or its name collides with another.
+            TopicRefused: we may not create a topic, the cluster cannot hold it, or its name collides with another.
         """
         existing = self.partitions()
         missing = [each for each in specifications if each.name not in existing]
@@ -121,11 +121,11 @@ class TopicAdmin:
             try:
                 future.result(timeout=2 * _TIMEOUT_S)
             except KafkaException as error:
-                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # another process may have created it
                     raise self._translate("create", name, error.args[0]) from error
 
     def _wait_for_leaders(self, specifications: Iterable[TopicSpecification]) -> None:
-        """A new topic is known to the controller first, and to the brokers that clients ask a moment later."""
+        """Wait until all brokers know the new topics: the controller learns of a topic a moment before they do."""
         wanted = {each.name: each.partitions for each in specifications}
         asked = time.monotonic()
         deadline = asked + _LEADERS_TIMEOUT_S
@@ -144,17 +144,17 @@ class TopicAdmin:
             if now > deadline:
                 lacking = sorted(wanted.keys() - led)
                 raise TopicUnavailable(
-                    f"{len(lacking)} new topics have no leader, {lacking[0]!r} among them",
+                    f"{len(lacking)} new topics still have no leader after a minute, {lacking[0]!r} among them",
                     remedy=BROKERS_AWAY,
                 )
-            time.sleep(max(_METADATA_POLL_S, now - asked))
+            time.sleep(max(_METADATA_POLL_S, now - asked))  # as long as the answer took: spare brokers that are busy
             asked = time.monotonic()
 
     def _metadata(self) -> ClusterMetadata:
         return self._admin.metadata(timeout_s=_TIMEOUT_S)
 
     def drift(self, specifications: Iterable[TopicSpecification]) -> list[Drift]:
-        """Where existing topics differ from what they should be; missing topics are not reported."""
+        """Returns the differences between existing topics and their specifications; ignores missing topics."""
         existing = self.partitions()
         wanted = {each.name: each for each in specifications if each.name in existing}
         if not wanted:
@@ -185,13 +185,14 @@ class TopicAdmin:
             )
         if error.code() in _IMPOSSIBLE:
             return TopicRefused(
-                f"Kafka refuses to {what} topic {topic!r}: {error.str()}", remedy="adapt the `topics` section"
+                f"Kafka refuses to {what} topic {topic!r}: {error.str()}",
+                remedy="change the `topics` section of the configuration to what the cluster allows",
             )
-        return TopicUnavailable(f"cannot {what} topic {topic!r}: {error.str()}", remedy="is a broker up?")
+        return TopicUnavailable(f"cannot {what} topic {topic!r}: {error.str()}", remedy="check that the brokers are up")
 
 
 def batches(specifications: Iterable[TopicSpecification]) -> Iterator[list[TopicSpecification]]:
-    """Topics that can be made with one request each time; a broker refuses more as an excessively large batch."""
+    """Split topics into batches for one request each; a broker refuses more as an excessively large batch."""
     batch: list[TopicSpecification] = []
     records = 0
     for each in specifications:
@@ -206,16 +207,16 @@ def batches(specifications: Iterable[TopicSpecification]) -> Iterator[list[Topic
 
 
 def collision(topic: str, other: str) -> TopicRefused:
-    """Why a topic cannot be made beside the other one."""
+    """The error for a topic whose name Kafka cannot tell from another one's."""
     return TopicRefused(
-        f"topic {topic!r} cannot be made beside {other!r}: Kafka takes '.' and '_' in names for the same",
+        f"cannot create topic {topic!r} beside {other!r}: Kafka treats '.' and '_' in topic names as equal",
         remedy="give one of the two tables another topic under topics.names (for a new table, that costs nothing); "
-        "or choose another `name`, where the other topic is not of this bridge",
+        "or choose another `name`, if the other topic does not belong to this bridge",
     )
 
 
 def state_settings(topics: TopicsConfig) -> dict[str, str]:
-    """Topic-level settings of a state topic, from ``TopicsConfig``."""
+    """Returns the topic-level settings of a state topic, from ``TopicsConfig``."""
     return {
         "cleanup.policy": "compact",
         COMPACTION_LAG: str(topics.min_compaction_lag_ms),
@@ -229,7 +230,10 @@ def state_settings(topics: TopicsConfig) -> dict[str, str]:
 
 
 def history_settings(topics: TopicsConfig) -> dict[str, str]:
-    """Topic-level settings of a history topic. Kafka drops whole segments, so these are a tenth of the retention."""
+    """Returns the topic-level settings of a history topic.
+
+    Kafka deletes whole segments, so a segment spans at most a tenth of the retention.
+    """
     retention_ms = topics.history_retention_ms
     return {
         "cleanup.policy": "delete",
@@ -242,15 +246,15 @@ def history_settings(topics: TopicsConfig) -> dict[str, str]:
 
 
 def history_message_bytes(topics: TopicsConfig) -> int:
-    """Largest record of a history: the row before and behind a change, and what stands around them."""
+    """The largest record of a history: the rows before and after a change, and 64 KiB for what surrounds them."""
     return 2 * topics.max_message_bytes + 65_536
 
 
 def bookkeeping_settings(topics: TopicsConfig) -> dict[str, str]:
-    """Topic-level settings of ``__progress`` and ``__schemas``.
+    """Returns the topic-level settings of ``__progress`` and ``__schemas``.
 
-    Small segments, cleaned early: a busy bridge writes hundreds of progress records a second, every start reads them
-    all, and the segment being written is never compacted.
+    Segments are short and cleaned early. A busy bridge writes hundreds of progress records a second, every start reads
+    them all, and Kafka never compacts the segment that is being written.
     """
     return {
         "cleanup.policy": "compact",

@@ -1,9 +1,9 @@
-"""A producer with a transactional id: whatever one Kafka transaction holds becomes readable together, or not at all.
+"""A producer with a transactional id: the records of one Kafka transaction become readable together, or not at all.
 
-One Kafka transaction is open at a time, begun by the first record. librdkafka's own threads send; this side only
-enqueues and, at ``commit``, waits. A record that fails makes the whole Kafka transaction fail, so no delivery report
-is kept per record, only the first error, to name its key. What is written, and what errors say of it, is up to the
-subclasses: ``KafkaPublisher`` for the bridge, ``ApplicationProducer`` for everybody else.
+One Kafka transaction is open at a time; the first record begins it. librdkafka's threads send the records: this side
+only enqueues them, and waits at ``commit``. A failed record makes the whole Kafka transaction fail, so only the first
+error is kept, to name its key. The subclasses decide what is written and how errors describe it: ``KafkaPublisher``
+for the bridge, ``ApplicationProducer`` for everybody else.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cdc.kafka.brokers import CONNECTING, bad_option, connect, refused_connectio
 
 COMMIT_DEADLINE_S = 60.0
 _SLICE_S = 1.0
-"""Blocking calls into librdkafka come back this often, so that a signal handler can run between them."""
+"""The longest blocking call into librdkafka: between two calls, signal handlers can run."""
 
 _FENCED = {
     KafkaError._FENCED,
@@ -36,7 +36,8 @@ TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE}
 _UNAUTHORISED = {KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
 
 _NOT_THE_CAUSE = {KafkaError._FATAL, KafkaError._STATE}
-"""A refusal to add a partition comes between two records, and the second one only finds that the state is wrong."""
+"""Codes that do not name the cause. If Kafka refuses to add a partition between two records, the call for the second
+record only finds a wrong state."""
 
 PRODUCER_SETTINGS: dict[str, Any] = {
     **CONNECTING,
@@ -51,15 +52,15 @@ PRODUCER_SETTINGS: dict[str, Any] = {
     "transaction.timeout.ms": 60_000,
     "delivery.report.only.error": True,
 }
-"""Ours; ``partitioner`` is what every Java client uses, and the queue bounds the producer's memory. It grows with the
-largest record: one that is larger than the whole queue would wait for room for ever.
+"""Settings of every producer. ``partitioner`` is the one that every Java client uses. The queue bounds the producer's
+memory; ``queue_kbytes`` enlarges it for large records, because a record larger than the queue would wait for ever.
 
-``linger.ms`` makes few big requests under load; a commit flushes at once and does not wait for it.
+``linger.ms`` makes few large requests under load; a commit flushes at once and does not wait for it.
 """
 
 
 class TransactionalProducer:
-    """Whoever calls ``start`` last fences all earlier ones of its transactional id.
+    """Writes records in Kafka transactions. ``start`` fences all earlier producers with the same transactional id.
 
     Args:
         options: librdkafka settings, ``bootstrap.servers`` among them.
@@ -71,9 +72,9 @@ class TransactionalProducer:
         ConfigError: librdkafka knows no such option or value.
     """
 
-    _remedy_when_aborted = "open it again, and do the work again: this process or the brokers hung"
-    _remedy_when_unanswered = "open it again once the brokers answer: is kafka.bootstrap right, and a broker up?"
-    _remedy_when_fenced = "close this one: only the newer one may write"
+    _remedy_when_aborted = "open it again, and repeat the work: this process or the brokers hung"
+    _remedy_when_unanswered = "check that a broker is up and kafka.bootstrap is right; open it again once one answers"
+    _remedy_when_fenced = "close this producer: only the newer one may write"
 
     def __init__(
         self,
@@ -109,15 +110,15 @@ class TransactionalProducer:
 
     @property
     def is_open(self) -> bool:
-        """Whether a Kafka transaction holds records that are not committed yet."""
+        """Whether a Kafka transaction is open: it holds records that are not committed yet."""
         return self._open
 
     def start(self) -> None:
-        """Fence earlier producers of this transactional id and abort what they left open.
+        """Fence earlier producers with this transactional id, and abort what they left open.
 
         Raises:
             TopicUnavailable: no broker answers.
-            TopicRefused: the broker does not let us use the transactional id.
+            TopicRefused: we may not use the transactional id.
         """
         connect(self._producer)
         with WAITS.on("kafka", "Kafka to let the producer begin", KAFKA_REMEDY):
@@ -127,7 +128,7 @@ class TransactionalProducer:
         """Commit the open Kafka transaction; on return all of it is readable.
 
         Raises:
-            TopicUnavailable: it was aborted, or its outcome is unknown: start again from what is stored.
+            TopicUnavailable: it was aborted, or its outcome is unknown; start again from the stored progress.
             FencedError: another producer took over.
             TopicRefused: a record or a right was refused.
         """
@@ -140,15 +141,15 @@ class TransactionalProducer:
         self._topics.clear()
 
     def close(self) -> None:
-        """Abort what is open, as far as the brokers can be reached, and end the client's threads."""
+        """Abort an open Kafka transaction, if the brokers can be reached, and end the client's threads."""
         if self._open:
             self._open = False
             try:
                 self._producer.purge()
                 self._producer.abort_transaction(_SLICE_S)
             except KafkaException:
-                pass  # the next start() of this transactional id aborts it
-        # The client holds our callbacks and we hold the client: without this it would live until a garbage collection
+                pass  # the next start() with this transactional id aborts it
+        # The client refers to our callbacks and we to the client: this breaks the cycle, so that it is freed now
         del self._send, self._producer
 
     def _begin(self) -> None:
@@ -180,7 +181,7 @@ class TransactionalProducer:
                 raise self._error("produce", error) from error
 
     def _wait_for_room(self) -> None:
-        """Let librdkafka send; a queue that stays full is a broker that is gone."""
+        """Wait until the send queue has room; if it stays full for a minute, the brokers count as gone."""
         deadline = time.monotonic() + COMMIT_DEADLINE_S
         full = len(self._producer)
         with WAITS.on("kafka", "Kafka to take records: the send queue is full", KAFKA_REMEDY):
@@ -193,7 +194,7 @@ class TransactionalProducer:
                     raise self._failure
                 if time.monotonic() > deadline:
                     raise TopicUnavailable(
-                        "Kafka takes no records any more: the send queue stayed full for a minute",
+                        "Kafka no longer takes records: the send queue stayed full for a minute",
                         remedy=self._remedy_when_unanswered,
                     )
 
@@ -210,14 +211,15 @@ class TransactionalProducer:
                 raise self._error(what, error) from error
 
     def _error(self, what: str, error: KafkaException) -> CdcError:
-        """Whose fault a failed call is. The first failed record, when there is one, explains it better."""
+        """Translates a failed call. If a record failed, its error explains the failure better, and is returned."""
         self._take_reports()
         kafka_error: KafkaError = error.args[0]
         if kafka_error.code() in _NOT_THE_CAUSE:
             kafka_error = self._cause(kafka_error)
         if kafka_error.code() in _FENCED:
             if time.monotonic() - self._began_at > self._timeout_s:
-                # The broker ends a transaction that is older by giving our id to "a newer instance", which nobody is.
+                # The coordinator aborts an overdue transaction by bumping our epoch: to the client that looks as if a
+                # newer producer had taken over, though there is none.
                 return TopicUnavailable(
                     f"Kafka aborted our transaction, which was open for more than {self._timeout_s:g} s ({what})",
                     remedy=self._remedy_when_aborted,
@@ -241,7 +243,7 @@ class TransactionalProducer:
         )
 
     def _cause(self, unknown: KafkaError) -> KafkaError:
-        """Why the Kafka transaction failed: produce() says only that it did, and every transactional call says why."""
+        """Returns why the Kafka transaction failed: produce() says only that it did, transactional calls say why."""
         try:
             self._producer.begin_transaction()
         except KafkaException as error:
@@ -250,15 +252,16 @@ class TransactionalProducer:
         return unknown
 
     def _take_reports(self) -> None:
-        """Let waiting callbacks run."""
-        with suppress(KafkaException):  # a fatal error is thrown here as well; the call that failed has told it
+        """Run the waiting callbacks."""
+        with suppress(KafkaException):  # a fatal error is raised here as well; the failed call has reported it
             self._producer.poll(0)
 
     def _delivery_failed(self, error: KafkaError | None, message: Message) -> None:
+        # Records that an abort or close() dropped did not fail
         if error is None or error.code() in {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}:
             return
         is_too_large = error.code() in TOO_LARGE
-        # The brokers refuse a batch for its largest record, and all of it is reported
+        # Brokers refuse a batch because of its largest record, but every record of it is reported
         if self._failure is not None and not (is_too_large and 0 < self._refused_bytes < len(message)):
             return
         topic, key = message.topic() or "?", message.key() or b""
@@ -270,14 +273,14 @@ class TransactionalProducer:
             self._failure = self._unauthorised(topic)
 
     def _too_large(self, topic: str, key: bytes, header: bytes, size: str) -> TopicRefused:  # noqa: ARG002
-        """Why a record is refused, and what to do."""
+        """The error for a record that is larger than its topic takes."""
         return TopicRefused(
             f"the value of key {key.decode(errors='replace')} is too large for topic {topic!r} ({size})",
             remedy=f"raise max.message.bytes of topic {topic!r}, or keep less in one value",
         )
 
     def _grant(self, acl: Acl) -> str:
-        """How to give us a right."""
+        """Returns the command that grants us a right."""
         return acl.command(self._options)
 
     def _client_error(self, error: KafkaError) -> None:
@@ -292,5 +295,5 @@ class TransactionalProducer:
 
 
 def queue_kbytes(max_message_bytes: int) -> int:
-    """Size of the send queue: two of the largest records, and never less than ``PRODUCER_SETTINGS`` says."""
+    """Size of the send queue: room for two of the largest records, and at least what ``PRODUCER_SETTINGS`` says."""
     return max(int(PRODUCER_SETTINGS["queue.buffering.max.kbytes"]), 2 * max_message_bytes // 1024)

@@ -1,1 +1,1 @@
-"""Kafka out: committed records, honest ends of topics, and where a consistent cut lies. Knows no database."""
+"""Reading from Kafka: committed records, how far a topic was really read, and where a consistent cut lies."""

@@ -10,16 +10,16 @@ from cdc.base.errors import DecodeError
 from cdc.base.lsn import LSN
 
 cdef enum:
-    _AT = 13  # behind "v=1;op=u;lsn="
+    _AT = 13  # length of "v=1;op=u;lsn="
 
 
 cdef int _hex(const char* text, Py_ssize_t* place, uint64_t* value) noexcept:
-    """Read up to eight digits on from ``place``; how many there were."""
+    """Read up to eight hexadecimal digits from ``place`` on; returns how many there were."""
     cdef int digits = 0
     cdef char each
     value[0] = 0
     while digits < 8:
-        each = text[place[0]]  # the zero byte behind the last one is no digit
+        each = text[place[0]]  # CPython ends the bytes with a zero byte, which is not a digit and stops the loop
         if c'0' <= each <= c'9':
             value[0] = value[0] << 4 | <uint64_t>(each - c'0')
         elif c'A' <= each <= c'F':
@@ -32,7 +32,7 @@ cdef int _hex(const char* text, Py_ssize_t* place, uint64_t* value) noexcept:
 
 
 cdef bint _lsn(bytes header, uint64_t* lsn) noexcept:
-    """Whether the header begins as the bridge writes it; then its LSN."""
+    """Whether the header begins as the bridge writes it; if so, ``lsn`` is set."""
     cdef const char* text = PyBytes_AS_STRING(header)
     cdef Py_ssize_t place = _AT
     cdef Py_ssize_t begin
@@ -57,7 +57,7 @@ cdef bint _lsn(bytes header, uint64_t* lsn) noexcept:
 
 
 def climb(records, start):
-    """As ``cut.climb``."""
+    """Does what ``cut.climb`` does."""
     cdef uint64_t newest = start
     cdef uint64_t lsn = 0
     cdef bint falls = False

@@ -6,7 +6,7 @@ from libc.stdint cimport uint32_t
 
 
 cdef uint32_t _murmur2(const unsigned char* data, Py_ssize_t length) noexcept:
-    """As ``cdc.contract.partition.murmur2``."""
+    """Computes what ``cdc.contract.partition.murmur2`` does."""
     cdef uint32_t mix = 0x5BD1E995U
     cdef uint32_t h = 0x9747B28CU ^ <uint32_t>length
     cdef uint32_t k
@@ -32,7 +32,7 @@ cdef uint32_t _murmur2(const unsigned char* data, Py_ssize_t length) noexcept:
 
 
 def sift(records, counts):
-    """As ``home.sift``."""
+    """Does what ``home.sift`` does."""
     cdef uint32_t count = 1
     cdef long partition, found
     cdef bytes key

@@ -1,4 +1,4 @@
-"""What ``{name}.__progress`` holds for people: how far the stream is, how far each backfill is, and what was asked."""
+"""Reads ``{name}.__progress`` for people: how far the stream and each backfill are, and what was requested."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from cdc.kafka.replay.bounded import read_topic
 Request = TypeVar("Request")
 
 Newest: TypeAlias = dict[bytes, tuple[bytes, int]]
-"""Value and offset of each key's newest record, in the order in which they were written."""
+"""Value and offset of the newest record of each key, in the order in which these records were written."""
 
 log = structlog.get_logger("cdc.backfill")
 
 
 @dataclass(frozen=True, slots=True)
 class StoredBackfill:
-    """A backfill's newest record, and where it lies in the progress topic."""
+    """A backfill's newest record, and its offset in the progress topic."""
 
     progress: BackfillProgress
     offset: int
@@ -36,7 +36,7 @@ class StoredBackfill:
 
 @dataclass(frozen=True, slots=True)
 class StoredTopic:
-    """A topic as the bridge saw it last, and where it said so in the progress topic."""
+    """A topic as the bridge last saw it, and the offset of the record in the progress topic that says so."""
 
     known: KnownTopic
     offset: int
@@ -44,15 +44,15 @@ class StoredTopic:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The progress topic, read once.
+    """The contents of the progress topic at one moment.
 
     Attributes:
-        stream: None when nothing is published yet.
-        backfills: by ``namespace.table``, in the order in which they were written last.
-        requests: what people asked and no bridge has taken yet, in order.
-        repairs: parts of repairs that were asked for and are not done, in order.
-        outcomes: of each table's last repair.
-        topics: by name.
+        stream: the stream's progress; None when nothing is published yet.
+        backfills: by ``namespace.table``, in the order of their newest records.
+        requests: backfill requests that no bridge has taken yet, in order.
+        repairs: parts of repairs that were requested and are not done, in order.
+        outcomes: the outcome of each table's last repair.
+        topics: what the bridge last saw of each topic, by name.
     """
 
     stream: Progress | None
@@ -64,17 +64,17 @@ class Published:
 
 
 def read_published(admin: BrokerAdmin, topic: str, stream_key: bytes) -> Published:
-    """Everything of the progress topic that is committed now.
+    """Read everything that is committed in the progress topic now.
 
     Args:
-        admin: asks, and has the settings of whoever reads.
+        admin: asks the brokers; the reader takes its settings.
         topic: the progress topic.
         stream_key: as ``contract.progress.stream_key`` makes it.
 
     Raises:
         TopicRefused: there is no such topic, or we may not read it.
         TopicUnavailable: no broker answers.
-        DecodeError: a record is not of this contract.
+        DecodeError: a record does not follow this contract.
     """
     newest: Newest = {}
     for record in read_topic(admin, topic):
@@ -83,23 +83,23 @@ def read_published(admin: BrokerAdmin, topic: str, stream_key: bytes) -> Publish
 
 
 def keep(newest: Newest, record: StoredRecord) -> None:
-    """Take one more record of the progress topic, in its order."""
+    """Add the next record of the progress topic to ``newest``."""
     if record.key is None:
         return
-    newest.pop(record.key, None)
+    newest.pop(record.key, None)  # a dictionary keeps the place of an old key: the newest record has to come last
     if record.value is not None:
         newest[record.key] = record.value, record.offset
 
 
 def published(newest: Newest, stream_key: bytes) -> Published:
-    """What the newest records say.
+    """Parse the newest records of the progress topic.
 
     Args:
         newest: as ``keep`` gathered them.
         stream_key: as ``contract.progress.stream_key`` makes it.
 
     Raises:
-        DecodeError: a record is not of this contract.
+        DecodeError: a record does not follow this contract.
     """
 
     def requests(is_one: Callable[[bytes], bool], parse: Callable[[bytes], Request]) -> tuple[Request, ...]:
@@ -125,9 +125,9 @@ def published(newest: Newest, stream_key: bytes) -> Published:
 
 
 def understood(parse: Callable[[bytes], Request], value: bytes) -> Request | None:
-    """A request, or None for one that is not of this version: nobody's request is a reason to stop the stream."""
+    """Parse a request; None if it cannot be parsed, because a request from another version must not stop the stream."""
     try:
         return parse(value)
     except DecodeError as error:
-        log.warning("a request is left alone", reason=error.message, remedy=error.remedy)
+        log.warning("ignoring a request that cannot be parsed", reason=error.message, remedy=error.remedy)
         return None

@@ -1,4 +1,4 @@
-"""Everything committed in a topic up to its end now: the way to read a topic once and be done."""
+"""Reads a topic once: everything that is committed up to the end that it has now."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from cdc.kafka.replay.topic_facts import high_watermarks
 _RECORDS_PER_POLL: Final = 5_000
 _POLL_S: Final = 0.2
 _STALL_S: Final = 120.0
-"""Longer than the bridge's transaction timeout: what holds a partition back for so long is nothing of ours."""
+"""Longer than the bridge's transaction timeout: if no record came for so long, the bridge is not the cause."""
 
 _FETCH_ONCE: Final = {"fetch.wait.max.ms": 5}
-"""The end of a partition is known from an empty answer; who reads once should not wait long for it."""
+"""The client learns the end of a partition from an empty answer, and a single read should not wait long for that."""
 
 
 def partitions_of(admin: BrokerAdmin, topic: str) -> list[Partition]:
-    """The topic's partitions.
+    """Returns the topic's partitions.
 
     Raises:
         TopicRefused: there is no such topic, or we may not see it.
@@ -38,12 +38,12 @@ def partitions_of(admin: BrokerAdmin, topic: str) -> list[Partition]:
 
 
 def topic_ends(admin: BrokerAdmin, topic: str) -> dict[Partition, int]:
-    """High watermarks of the topic's partitions, in order; errors as for ``partitions_of``."""
+    """Returns the high watermarks of the topic's partitions, in order; errors as for ``partitions_of``."""
     return high_watermarks(admin, partitions_of(admin, topic))
 
 
 def read_topic(admin: BrokerAdmin, topic: str) -> Iterator[StoredRecord]:
-    """Every committed record of the topic; see ``read_to_end``.
+    """Yield every committed record of the topic, as ``read_to_end`` does.
 
     Raises:
         TopicRefused: there is no such topic, or we may not read it.
@@ -53,11 +53,11 @@ def read_topic(admin: BrokerAdmin, topic: str) -> Iterator[StoredRecord]:
 
 
 def read_to_end(admin: BrokerAdmin, partitions: Collection[Partition]) -> Iterator[StoredRecord]:
-    """Every record of the partitions that is committed and lies below their ends now, in order within each partition.
+    """Yield the committed records of the partitions up to the ends that they have now, in order in each partition.
 
     Args:
         admin: asks for the ends; the reader takes its settings.
-        partitions: as ``partitions_of`` tells them.
+        partitions: as ``partitions_of`` returns them.
 
     Raises:
         TopicRefused: a topic is gone, or we may not read it.
@@ -69,9 +69,9 @@ def read_to_end(admin: BrokerAdmin, partitions: Collection[Partition]) -> Iterat
 
 
 def read_what_is_stable(admin: BrokerAdmin, partitions: Collection[Partition]) -> Iterator[StoredRecord]:
-    """As ``read_to_end``, but only as far as can be read at once: an open Kafka transaction hides what follows it.
+    """Yield records as ``read_to_end`` does, but only up to the first open Kafka transaction, which hides the rest.
 
-    For whoever has not fenced the one that may hold it open: a bridge that died does so for a minute.
+    Use it without having fenced the bridge: the transaction of a bridge that died stays open for up to a minute.
     """
     with closing(open_once(admin)) as reader:
         reader.add(dict.fromkeys(partitions, 0))
@@ -79,22 +79,22 @@ def read_what_is_stable(admin: BrokerAdmin, partitions: Collection[Partition]) -
 
 
 def open_once(admin: BrokerAdmin) -> TopicReader:
-    """A reader for whoever reads once, as far as a topic goes now; it asks what it has to ask through ``admin``."""
+    """Open a reader for a single read up to the end; it asks the brokers through ``admin``."""
     return TopicReader({**_FETCH_ONCE, **admin.options}, admin=admin)
 
 
 def read_until(
     reader: TopicReader, ends: Mapping[Partition, int], before_poll: Callable[[], object] = lambda: None
 ) -> Iterator[StoredRecord]:
-    """Every committed record below ``ends``, in order within each partition. No reader may go on behind it.
+    """Yield the committed records below ``ends``, in order in each partition. Do not read on with ``reader`` after it.
 
-    Records behind the ends come along with those before them, and are left out here: a reader that goes on would never
-    see them. For such a one there is ``read_through``.
+    The reader also fetches records past the ends, and this function drops them: a caller that reads on would never see
+    them. To read on, use ``read_through``.
 
     Args:
         reader: reads these partitions, and no others.
         ends: high watermarks.
-        before_poll: called several times a second meanwhile.
+        before_poll: called before each poll, several times a second.
 
     Raises:
         TopicRefused: a topic is gone, or we may not read it.
@@ -108,7 +108,7 @@ def read_until(
 def read_through(
     reader: TopicReader, ends: Mapping[Partition, int], before_poll: Callable[[], object] = lambda: None
 ) -> Iterator[StoredRecord]:
-    """Every committed record below ``ends``, and of those behind them what came along; the reader may go on.
+    """Yield the committed records below ``ends``, and those past them that were fetched as well; you may read on.
 
     Arguments and errors as for ``read_until``.
     """
@@ -132,10 +132,10 @@ def read_through(
 
 
 def hidden_end(partitions: Collection[Partition]) -> TopicUnavailable:
-    """A Kafka transaction that nobody ends hides what is newest in these partitions."""
+    """The error for partitions whose newest records are hidden by a Kafka transaction that nobody ends."""
     topic, number = min(partitions)
     return TopicUnavailable(
-        f"partition {number} of topic {topic!r} does not become readable to its end: a Kafka transaction stays open",
-        remedy="kafka-transactions.sh find-hanging names it, kafka-transactions.sh abort ends it; then run "
-        "`cdc backfill --sweep`: a broker that lost the end of a transaction (KAFKA-20734) may have lost a commit",
+        f"cannot read partition {number} of topic {topic!r} to its end: a Kafka transaction stays open",
+        remedy="find the transaction with kafka-transactions.sh find-hanging, end it with kafka-transactions.sh abort, "
+        "then run `cdc backfill --sweep`: a broker that lost a transaction's end (KAFKA-20734) may have lost a commit",
     )

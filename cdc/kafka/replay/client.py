@@ -1,4 +1,4 @@
-"""librdkafka's consumer and admin client as every reader here uses them, and its errors in this project's words."""
+"""The consumer settings that every reader here uses, and librdkafka's errors translated into this project's."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from cdc.kafka.acls import Acl
 from cdc.kafka.brokers import CONNECTING, BrokerAdmin, bad_option, refused_connection
 
 REQUEST_TIMEOUT_S: Final = 10.0
-"""A broker that does not answer a metadata or offset request for this long counts as away."""
+"""A broker that does not answer a metadata or offset request within this time counts as unavailable."""
 
 _CONSUMER_SETTINGS: Final[dict[str, Any]] = {
     **CONNECTING,
-    # Demanded by the client; no group is ever joined and no offset stored there.
+    # The client demands a group; it never joins it, and stores no offset there.
     "group.id": "cdc-no-group",
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
-    # Without a group nothing is lost by a long pause between two polls (while a big cut is applied).
+    # Without a group, a long pause between two polls (while a big cut is applied) loses nothing.
     "max.poll.interval.ms": 86_400_000,
     "isolation.level": "read_committed",
     "enable.partition.eof": True,
-    # A stored offset that is gone means that the topic was made anew: an error, never a silent jump.
+    # A stored offset that is gone means that the topic was recreated or lost data: an error, never a silent jump.
     "auto.offset.reset": "error",
-    # The brokers answer at once when there is data; this is only how often they say that there is none.
+    # Brokers with data answer at once; this is how long they wait before they answer that there is none.
     "fetch.wait.max.ms": 50,
-    # Per partition and answer. A producer's batch is 1 MB at most, less than half of that compressed. Of batches that
-    # are larger than this, the brokers put one into an answer: its partition runs ahead of the others, and what it
-    # brings is held back. Longer runs would do that, too, and take memory.
+    # The limit per partition in one answer. Producers' batches have up to 1 MB, compressed less than half of that. With
+    # a higher limit, one partition would run ahead of the others, and the cut would hold its records back in memory. A
+    # batch that is larger than the limit still comes, one in an answer.
     "fetch.message.max.bytes": 524_288,
-    # Bounds the memory of records fetched ahead, with what librdkafka needs to keep them about twice as much.
+    # Limits the memory for records that were fetched ahead; with librdkafka's overhead, it is about twice as much.
     "queued.max.messages.kbytes": 8_192,
-    # After a full queue: how soon to fetch again. The default, a second, would starve a fast reader.
+    # How soon to fetch again after the queue was full. The default, a second, would starve a fast reader.
     "fetch.queue.backoff.ms": 2,
 }
 
@@ -45,11 +45,11 @@ OFFSET_GONE: Final = {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RE
 
 
 def open_consumer(options: Mapping[str, Any], **settings: Any) -> Consumer:
-    """A consumer that reads committed records of partitions it is told to, and nothing else.
+    """Open a consumer that reads committed records of the partitions that it is assigned, without a group.
 
     Args:
         options: librdkafka settings from the configuration, ``bootstrap.servers`` among them.
-        settings: callbacks and other arguments of our own.
+        settings: callbacks and other arguments for the client.
 
     Raises:
         ConfigError: librdkafka knows no such option or value.
@@ -61,10 +61,10 @@ def open_consumer(options: Mapping[str, Any], **settings: Any) -> Consumer:
 
 
 def topic_partitions(admin: BrokerAdmin, topic: str) -> list[tuple[str, int]]:
-    """The topic's partitions, in order; none when there is no such topic.
+    """Returns the topic's partitions, in order; none when there is no such topic.
 
     Args:
-        admin: asks.
+        admin: asks the brokers.
         topic: its name.
 
     Raises:
@@ -82,11 +82,11 @@ def topic_partitions(admin: BrokerAdmin, topic: str) -> list[tuple[str, int]]:
 
 
 class TopicMissing(TopicRefused):
-    """There is no such topic."""
+    """A topic that is needed does not exist."""
 
 
 def missing_topic(topic: str) -> TopicMissing:
-    """There is no such topic."""
+    """The error for a topic that does not exist."""
     return TopicMissing(
         f"topic {topic!r} does not exist", remedy="start the bridge (cdc run), which creates it; or correct `name`"
     )
@@ -98,13 +98,13 @@ _GRANT: Final = "run `cdc grants kafka`: it prints the rights that bridge and si
 def translated(
     error: KafkaError, topic: str | None, options: Mapping[str, Any], *, needs: Sequence[str] = ("Read",)
 ) -> CdcError:
-    """What librdkafka reports, as whose fault it is.
+    """Translate an error of librdkafka.
 
     Args:
         error: librdkafka's report.
-        topic: what it is about; None when it is about the brokers.
-        options: of the client.
-        needs: the rights on the topic that its reader has to have.
+        topic: the topic it concerns; None when it concerns the brokers.
+        options: the client's settings.
+        needs: the rights on the topic that its reader needs.
     """
     code, text = error.code(), error.str()
     subject = "Kafka" if topic is None else f"topic {topic!r}"
@@ -117,8 +117,8 @@ def translated(
         return refusal
     if code in OFFSET_GONE:
         return TopicUnavailable(
-            f"{subject} no longer has the offset to go on from: it was deleted and made anew, or lost data",
-            remedy="wait: its table is rebuilt by itself; `cdc status` says how far",
+            f"{subject} no longer has the offset to go on from: it was deleted and created again, or lost data",
+            remedy="wait: its table is rebuilt automatically; `cdc status` shows how far it is",
         )
     return TopicUnavailable(
         f"{subject}: {text}",

@@ -1,4 +1,4 @@
-"""Relation definitions as ``{name}.__schemas`` holds them, in the order in which they were last used."""
+"""Reads the relation definitions in ``{name}.__schemas``, in the order in which they were last used."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from cdc.kafka.replay.bounded import read_topic
 
 
 def read_definitions(admin: BrokerAdmin, topic: str) -> list[TableSchema]:
-    """Every definition, that which was used last at the end.
+    """Read all definitions, ordered by their last use: the most recent one comes last.
 
     Args:
-        admin: asks, and has the settings of whoever reads.
+        admin: asks the brokers; the reader takes its settings.
         topic: the schemas topic; it has one partition.
 
     Raises:
         TopicRefused: there is no such topic, or we may not read it.
         TopicUnavailable: no broker answers.
-        DecodeError: a record is not of this contract.
+        DecodeError: a record does not follow this contract.
     """
     newest: dict[bytes, TableSchema] = {}
     for record in read_topic(admin, topic):

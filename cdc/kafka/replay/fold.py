@@ -1,4 +1,4 @@
-"""A topic as the table that it holds: the latest committed value per key."""
+"""Folds a topic into the table that it holds: the latest committed value of each key."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Folded(NamedTuple):
 
 
 def fold(records: Iterable[StoredRecord]) -> dict[bytes, Folded]:
-    """Latest value and header per key; keys whose latest record is a tombstone are left out."""
+    """Returns the latest value and header of each key; leaves out keys whose latest record is a tombstone."""
     state: dict[bytes, Folded] = {}
     for record in records:
         if record.key is None:
-            continue  # not of this contract, and no state of any key
+            continue  # a record without a key does not follow this contract, and is not the state of any key
         if record.value is None:
             state.pop(record.key, None)
         else:

@@ -1,13 +1,14 @@
-"""Records that are held back for a cut that does not come: the bridge has gone on, and is not there. Pure.
+"""Finds foreign records: the bridge has published more, but its progress does not reach them. Pure.
 
-A record lies before some progress that is on its way, or, if it is of another program, before none: another system's
-LSNs may be ahead for years. Until then its table is not what the source holds, and must not be called so.
+Every record of the bridge is soon covered by a progress. A record of another program may not be: its LSNs may be years
+ahead. As long as such a record is held back, its table does not hold what the source holds, and must not be called
+exact.
 
-The bridge's own records are covered by the progress of their Kafka transaction, or by the one behind it. With
-``delivery: idempotent`` they may be ahead of it, but not of what a later one says was sent: the first that is read
-after a record may have been drawn up before it was sent, the second was drawn up behind that. So what is still beyond
-after two more, and some seconds, is foreign. After a failover it may be of the timeline that was lost. It counts again
-when the progress reaches it.
+The bridge's own records are covered by the progress of their Kafka transaction, or by the one after it. With
+``delivery: idempotent`` they may be ahead of the progress, but not ahead of what a later one says was sent. The first
+progress that is read after a record may have been drawn up before the record was sent; the second was drawn up after
+that. So a record that still lies beyond after two more progresses, and ten seconds, is foreign. After a failover it may
+be from the lost timeline. It counts again when the progress reaches it.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from cdc.contract.ports import Partition
 from cdc.kafka.replay.cut import HeldBack
 
 PATIENCE_S: Final = 10.0
-"""A record and its progress are read within one; a pause of this process counts, and so does a slow broker."""
+"""How long a record may lie beyond the progress. Both are read within a second normally; the rest allows for a pause of
+this process and for slow brokers."""
 _LATER: Final = 2
+"""How many newer progresses must have been read since; the first may have been drawn up before the record was sent."""
 
 
 class _Seen(NamedTuple):
-    """Since when a partition holds this back; the newest progress, and how many came since."""
+    """What a partition holds back, since when, the newest progress, and how many newer ones were read since."""
 
     held: HeldBack
     since: float
@@ -34,18 +37,18 @@ class _Seen(NamedTuple):
 
 
 class ForeignWatch:
-    """Looks at what each partition holds back first."""
+    """Watches the first record that each partition holds back, and tells which ones are foreign."""
 
     def __init__(self) -> None:
         self._seen: dict[Partition, _Seen] = {}
 
     def look(self, held: Iterable[HeldBack], published: LSN, now: float) -> list[HeldBack]:
-        """What is foreign: these records, up to the last that was there when the first was seen for the first time.
+        """Returns the foreign records, up to the last one that was held back when the first was seen first.
 
         Args:
-            held: by partition, where it lies beyond everything that the bridge may have published.
-            published: that.
-            now: seconds of any clock that only goes on.
+            held: of each partition what it holds back, if that lies beyond everything the bridge may have published.
+            published: the LSN up to which the bridge may have published.
+            now: seconds of a monotonic clock.
         """
         before, self._seen = self._seen, {}
         found = []

@@ -1,11 +1,11 @@
-"""Committed records of a topic that the instances of one consumer group share among them.
+"""Reads the committed records of a topic that the instances of a consumer group share among themselves.
 
-Who owns which partition is up to the group. On every change this reader first asks for the group's offsets, and waits
-until no Kafka transaction holds them open; then it tells its owner, who restores what belongs to the partitions; then
-it reads on. In this order nothing of a former owner can be missed: what that one still had open is decided by the time
-the offsets are known, and what it begins later is refused, because its generation of the group is over.
+The group decides who owns which partition. On every change, this reader first asks for the group's offsets, and waits
+until no Kafka transaction holds them open. Then it tells its owner, who restores the state of the partitions. Then it
+reads on. In this order, nothing of a former owner is missed: its open Kafka transaction is decided by the time the
+offsets are known, and Kafka refuses whatever it begins later, because its generation of the group is over.
 
-The offsets themselves are stored by ``ApplicationProducer.add_offsets``, inside a Kafka transaction.
+``ApplicationProducer.add_offsets`` stores the offsets, inside a Kafka transaction.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cdc.kafka.replay.client import OFFSET_GONE, open_consumer, translated
 
 
 class Committed(NamedTuple):
-    """What a group knows of a partition: its next offset, and the note that was committed with it; often empty."""
+    """What a group has stored for a partition: its next offset, and the note committed with it, which may be empty."""
 
     offset: int
     note: str
@@ -33,7 +33,7 @@ Assigned: TypeAlias = Callable[[Mapping[Partition, Committed | None]], None]
 Revoked: TypeAlias = Callable[[Collection[Partition]], None]
 
 _STABLE_OFFSETS_S: Final = 90.0
-"""Longer than the transaction timeout: what a killed instance left open is aborted by then."""
+"""Longer than the transaction timeout: by then Kafka has aborted what a killed instance left open."""
 
 _SETTINGS: Final = {
     "partition.assignment.strategy": "range",
@@ -41,29 +41,29 @@ _SETTINGS: Final = {
     "max.poll.interval.ms": 600_000,
     "enable.partition.eof": False,
 }
-"""An instance that is gone loses its partitions after ten seconds, one that restores state for ten minutes keeps them.
-Range is eager: nobody reads while partitions move."""
+"""An instance that is gone loses its partitions after ten seconds; one that restores state may take ten minutes.
+The range strategy is eager: nobody reads while partitions move."""
 
 
 def is_fenced(error: KafkaError) -> bool:
-    """Whether another process joined under our instance name.
+    """Whether another process joined the group under our instance name.
 
-    The client reports that as an event of its own, or wraps it in a fatal error, which has only the text in common.
+    The client reports this as an event of its own, or wraps it in a fatal error. Only the text is the same in both.
     """
     code = KafkaError.FENCED_INSTANCE_ID
     return error.code() == code or any(name in error.str() for name in ("FENCED_INSTANCE_ID", KafkaError(code).str()))
 
 
 class GroupReader:
-    """One instance of a group.
+    """One instance of a consumer group.
 
     Args:
         options: librdkafka settings, ``bootstrap.servers`` among them.
         group: name of the consumer group.
-        instance: stable name of this instance: one that is restarted gets its partitions back at once.
-        topic: what is read.
-        on_assigned: told the partitions that are ours now, with what the group knows of them, None for nothing.
-        on_revoked: told the partitions that are ours no more.
+        instance: stable name of this instance: with it, a restarted instance gets its partitions back at once.
+        topic: the topic to read.
+        on_assigned: called with the partitions that are ours now, and what the group has stored for each, or None.
+        on_revoked: called with the partitions that are no longer ours.
 
     Raises:
         ConfigError: librdkafka knows no such option or value.
@@ -91,15 +91,15 @@ class GroupReader:
 
     @property
     def metadata(self) -> object:
-        """The group and this instance's place in it, as a transactional producer wants to know them."""
+        """The group and this instance's membership, as a transactional producer needs them."""
         return self._consumer.consumer_group_metadata()
 
     def poll(self, max_records: int, timeout_s: float) -> list[StoredRecord]:
-        """Up to ``max_records`` committed records of our partitions; empty when none came in time.
+        """Returns up to ``max_records`` committed records of our partitions; none if none came in time.
 
         Raises:
-            TopicUnavailable: the brokers are gone, or the offset to go on from is.
-            TopicRefused: the topic is gone, or we may not read it.
+            TopicUnavailable: the brokers are gone.
+            TopicRefused: the topic or the offset to go on from is gone, or we may not read the topic.
             FencedError: another process joined under the same instance name.
         """
         messages: list[Any] = self._consumer.consume(1, timeout_s)
@@ -111,20 +111,20 @@ class GroupReader:
         for message in messages:
             if message.error() is not None:
                 raise self._translated(message.error(), self._topic)
-            if message.partition() in self._owned:  # it may have been revoked between the two calls
+            if message.partition() in self._owned:  # the partition may have been revoked between the two calls
                 header = dict(message.headers() or ()).get(HEADER_NAME) or b""
                 place = (message.topic(), message.partition(), message.offset())
                 records.append(StoredRecord(*place, message.key(), message.value(), header))
         return records
 
     def close(self) -> None:
-        """Leave the brokers. The place in the group is kept for a restart until the session runs out."""
+        """Close the connections. The group keeps this instance's partitions for a restart until the session expires."""
         self._on_assigned, self._on_revoked = _ignore, _ignore
         self._consumer.close()
         del self._consumer
 
     def _assigned(self, consumer: Consumer, places: list[TopicPartition]) -> None:
-        """Called inside of ``consume``, which must not be left by an exception."""
+        """Called inside ``consume``, through which no exception may pass: ``poll`` raises it later."""
         try:
             stored = consumer.committed(places, timeout=_STABLE_OFFSETS_S) if places else []
             failed = next((each.error for each in stored if each.error is not None), None)
@@ -141,7 +141,7 @@ class GroupReader:
             self._failure = error
 
     def _revoked(self, consumer: Consumer, places: list[TopicPartition]) -> None:
-        """Called inside of ``consume``, likewise."""
+        """Called inside ``consume``, as ``_assigned`` is."""
         self._owned = set()
         self._on_revoked([(each.topic, each.partition) for each in places])
         consumer.unassign()
@@ -155,7 +155,7 @@ class GroupReader:
         if is_fenced(error):
             return FencedError(
                 f"another process joined as {self._name}",
-                remedy="stop one of the two, or give each instance a name of its own",
+                remedy="stop one of the two processes, or give each instance a name of its own",
             )
         if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
             return TopicRefused(
@@ -164,17 +164,17 @@ class GroupReader:
             )
         if error.code() in OFFSET_GONE:
             return TopicRefused(
-                f"topic {self._topic!r} no longer has the offset at which {self._name} has to go on: it was made anew, "
-                "or Kafka deleted records before they were read",
-                remedy="kafka-consumer-groups.sh --reset-offsets chooses where to go on; nothing before it is counted",
+                f"topic {self._topic!r} no longer has the offset at which {self._name} has to go on: the topic was "
+                "recreated, or Kafka deleted records before they were read",
+                remedy="choose an offset with kafka-consumer-groups.sh --reset-offsets; records before it are not read",
             )
         if error.code() == KafkaError._TIMED_OUT:
             return TopicUnavailable(
-                f"the offsets of {self._name} are not known after {_STABLE_OFFSETS_S:g} s",
-                remedy="open it again: a Kafka transaction holds them open, for a minute at most, or brokers are busy",
+                f"Kafka did not return the offsets of {self._name} within {_STABLE_OFFSETS_S:g} s",
+                remedy="open it again: a Kafka transaction held them open, for a minute at most, or brokers were busy",
             )
         return translated(error, topic, self._options)
 
 
 def _ignore(_partitions: object) -> None:
-    """What a group does with the partitions of an instance that closes is not our owner's concern."""
+    """Ignores what the group does with our partitions while we close: our owner must not be told any more."""

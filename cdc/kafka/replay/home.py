@@ -1,9 +1,9 @@
-"""Records where their keys belong, and those that somebody wrote elsewhere.
+"""Separates records that lie in their key's partition from those that somebody wrote elsewhere.
 
-A row's record, and its tombstone, are always in the partition that its key leads to. What lies in another one was put
-there by another program; a repair buries it with a tombstone there. Neither says anything of the row, and partitions
-are read in no order: the tombstone could come behind the row, at the same LSN. So readers that know a row by its key
-alone leave both out.
+The bridge writes a row's records and its tombstone to the partition that the key's hash selects. A record in another
+partition comes from another program; a repair buries it with a tombstone in the same partition. Neither says anything
+about the row. Partitions are read in no particular order, so such a tombstone could follow the row at the same LSN.
+That is why readers that identify a row by its key alone leave out both.
 
 ``_home.pyx`` does the same in C.
 """
@@ -23,18 +23,18 @@ _Sift: TypeAlias = Callable[[Sequence[StoredRecord], Mapping[str, int]], Sifted]
 
 
 def sifter() -> _Sift:
-    """``sift``, in C where it was compiled."""
+    """Returns ``sift``, or its C version if that is compiled."""
     module = twin("cdc.kafka.replay._home")
     chosen: _Sift = sift if module is None else module.sift
     return chosen
 
 
 def sift(records: Sequence[StoredRecord], counts: Mapping[str, int]) -> Sifted:
-    """Records that lie where they belong, or have no key, and the others; each in the order of ``records``.
+    """Returns the records that lie where they belong or have no key, and the others; both in the order of ``records``.
 
     Args:
-        records: of any topics.
-        counts: by topic, among how many partitions its keys are spread; records of other topics belong where they are.
+        records: records of any topics.
+        counts: the number of partitions of each topic; records of topics not listed belong where they are.
     """
     at_home, strays = [], []
     for record in records:

@@ -1,25 +1,25 @@
-"""Which cuts are true although a cleaner works on the topics: those it cannot have reached.
+"""Decides which cuts are true although Kafka compacts the topics: those that the cleaner cannot have affected.
 
-Theory of operation. A topic is compacted: of a key's records only the newest stays for ever. A reader that is far
-behind finds the older ones gone, and what it holds at a position of the past is not what the table held then. A cut at
-X is true when nothing that lies before X was erased by a record at or beyond X before it was read.
+Theory of operation. Compaction keeps only the newest record of each key. A reader that lags far no longer finds the
+older ones, so what it holds at a position in the past is not what the table held then. A cut at X is true if no record
+before X was erased, by a record at or beyond X, before the reader had read it.
 
-A *mark* says that at a moment T nothing at or beyond an LSN P was published. The cleaner leaves a record alone until it
-is ``min.compaction.lag.ms`` old. So with P at or before X, and less than that time gone since T, no record at or beyond
-X can have erased anything yet. A reader that follows the stream has a mark that is younger than a second; one that
-joins late has the mark of its own beginning, which proves no cut but those beyond the end of then.
+A *mark* says that at a moment T nothing at or beyond an LSN P was published. The cleaner leaves a record alone until
+that is ``min.compaction.lag.ms`` old. So if P is at or before X, and less than that time has passed since T, no record
+at or beyond X can have erased anything yet. A reader that follows the stream has a mark that is less than a second old.
+A reader that joins late has the mark of its own start, which proves only cuts beyond what was published by then.
 
-Marks cost a question to the brokers, where the progress topic ends, and an answer that comes by itself: what was
-published until then, once the progress topic is read up to there. Where rows may be ahead of the progress, more was
-published than it covers, and it says up to where (``apply.cut_judge``).
+A mark costs one question to the brokers: where does the progress topic end? The answer to "what was published by then?"
+comes by itself once the progress topic is read up to that end. With rows ahead of the progress, more was published than
+the progress covers; the progress says up to where (``apply.cut_judge``).
 
-The same mark says for how long a reader was away: what was published since may include tombstones, and those are kept
-for ``delete.retention.ms`` only, counted from when the cleaner first meets them.
+The same mark says how long a reader was away. Records that were published since may include tombstones, which Kafka
+keeps only for ``delete.retention.ms`` after the cleaner first meets them.
 
-It is assumed that the clocks of bridge, brokers and sink agree, and that the bridge ends its Kafka transactions, within
-``MARGIN_S``.
+This assumes that the clocks of bridge, brokers and sink agree within ``MARGIN_S``, and that the bridge ends its Kafka
+transactions within that time.
 
-No I/O, no clock: moments are handed in, as seconds since 1970.
+No I/O, no clock: callers pass the time as seconds since 1970.
 """
 
 from __future__ import annotations
@@ -32,32 +32,34 @@ from cdc.contract.ports import TopicFacts
 from cdc.contract.record import Progress
 
 MARGIN_S: Final = 10.0
+"""Allowance for clocks that disagree and for Kafka transactions under way."""
 SHORT_LAG_S: Final = 30.0
-"""With a shorter ``min.compaction.lag.ms`` a reader that stops for twenty seconds, or less, proves no cut until it has
-caught up with what was the end by then: a restart takes as long, and so does a large transaction."""
+"""A ``min.compaction.lag.ms`` below this is short. A reader that then pauses for twenty seconds or less, as for a
+restart or a large transaction, cannot prove a cut until it has caught up with the end that the topics had by then."""
 _LEAST_ABSENCE_S: Final = 60.0
-"""With shorter retention a pause of the reader could not be told from an absence, and it would never end rebuilding."""
+"""The shortest absence that counts. If tombstones are kept for less, any pause would count as an absence, and the sink
+would rebuild for ever."""
 
 
 class Mark(NamedTuple):
-    """At ``at``, nothing at or beyond ``lsn`` was published."""
+    """The fact that nothing at or beyond ``lsn`` was published at the moment ``at``."""
 
     at: float
     lsn: LSN
 
 
 def published_at_most(progress: Progress) -> LSN:
-    """Behind every position that a record could have when this progress was drawn up."""
+    """Returns an LSN past every record that could exist when this progress was drawn up."""
     until = published_until(progress)
     return until if progress.lead is None else max(until, LSN(progress.lead.sent + 1))
 
 
 class Horizon:
-    """Follows the marks beside the cuts.
+    """Collects marks, and proves cuts with them.
 
     Args:
-        first: what is known at the beginning.
-        lag_s: the shortest ``min.compaction.lag.ms`` of the topics.
+        first: the marks known at the start.
+        lag_s: the shortest ``min.compaction.lag.ms`` of the topics, in seconds.
     """
 
     def __init__(self, first: list[Mark], lag_s: float = 0.0) -> None:
@@ -66,26 +68,29 @@ class Horizon:
         self._asked: tuple[float, int] | None = None
 
     def bound(self, lag_s: float) -> None:
-        """The topics' shortest ``min.compaction.lag.ms``."""
+        """Set the shortest ``min.compaction.lag.ms`` of the topics, in seconds."""
         self._lag_s = lag_s
 
     def add(self, mark: Mark) -> None:
-        """What was found out otherwise."""
+        """Add a mark that was found in another way."""
         self._marks.append(mark)
 
     def asked(self, at: float, end: int) -> None:
-        """The brokers said that the progress topic ends there; answers to earlier questions still count."""
+        """Take note that the progress topic ended at ``end`` at the moment ``at``.
+
+        Ignored while an earlier question waits for its answer, so that questions cannot put off every mark.
+        """
         if self._asked is None:
             self._asked = (at, end)
 
     def read(self, position: int, until: LSN) -> None:
-        """The progress topic was read up to a position, and says that everything up to ``until`` is published."""
+        """Take note that the progress topic, read up to ``position``, says that all before ``until`` is published."""
         if self._asked is not None and position >= self._asked[1]:
             self._marks.append(Mark(self._asked[0], until))
             self._asked = None
 
     def newest(self, lsn: LSN) -> Mark | None:
-        """The newest mark that speaks of ``lsn``, which never falls; older ones are forgotten."""
+        """Returns the newest mark at or before ``lsn`` and forgets older ones, because ``lsn`` never falls."""
         speaking = [place for place, mark in enumerate(self._marks) if mark.lsn <= lsn]
         if not speaking:
             return None
@@ -93,31 +98,31 @@ class Horizon:
         return self._marks[0]
 
     def proves(self, lsn: LSN, now: float) -> bool:
-        """Whether a cut at ``lsn``, all read by now, is true by the clock alone."""
+        """Whether the clock alone proves a cut at ``lsn`` whose records have all been read by ``now``."""
         mark = self.newest(lsn)
         return mark is not None and now - mark.at < self._lag_s - MARGIN_S
 
 
 def longest_absence_s(facts: TopicFacts) -> float:
-    """For how long a reader may have been away, or be on its way, and miss no tombstone."""
+    """Returns for how many seconds a reader may be away, or on its way to the end, without missing a tombstone."""
     return max(facts.compaction_lag_s + facts.delete_retention_s - MARGIN_S, _LEAST_ABSENCE_S)
 
 
 def why_anew(stored: dict[int, int], topic_id: str, facts: TopicFacts) -> str | None:
-    """Why reading on at stored offsets would be wrong; None when it is right.
+    """Returns why it would be wrong to read on at stored offsets; None if it is right.
 
     Args:
         stored: by partition, the first offset that is not applied.
-        topic_id: of the topic that they are of.
+        topic_id: the id of the topic to which the offsets belong.
         facts: the topic now.
     """
     if not stored:
         return None
     if topic_id != facts.topic_id:
-        return "its topic was made anew"
+        return "its topic was recreated"
     for number, offset in stored.items():
         if number >= len(facts.ends) or offset > facts.ends[number]:
-            return f"its topic lost records: partition {number} does not reach to offset {offset} any more"
+            return f"its topic lost records: partition {number} no longer reaches offset {offset}"
         if offset < facts.low[number]:
-            return f"records of its topic were deleted: partition {number} begins at offset {facts.low[number]} now"
+            return f"records of its topic were deleted: partition {number} now begins at offset {facts.low[number]}"
     return None

@@ -1,13 +1,13 @@
-"""The keys that a topic holds rows for: what a TRUNCATE has to delete, and what a sweep finds to be ghosts.
+"""Finds the keys for which a topic holds rows: those that a TRUNCATE has to delete, and those a sweep looks at.
 
-Theory of operation. Which record of a key counts is known only at the partition's end, so keys have to be kept while
-it is read, and a partition may hold more of them than memory does. So it is read in several passes, each keeping the
-keys of one range of hashes. The first pass takes all hashes; whenever it holds too much it gives up the upper half of
-its range, and the next pass, as wide as this one became, goes on from there. The number of passes follows from what is
-alive and not from how many records there are, and a small topic is read once.
+Theory of operation. Only the end of a partition tells which record of a key counts, so keys must be kept while the
+partition is read, and it may hold more keys than fit in memory. So it is read in several passes, each of which keeps
+the keys in one range of hashes. The first pass takes all hashes. Whenever a pass holds too much, it gives up the upper
+half of its range; the next pass continues from there with a range as wide as this one ended with. So the number of
+passes depends on the number of live keys, not of records, and a small topic is read once.
 
-Between two passes the cleaner may take away superseded records below the end, and nothing that counts there. The end
-stays where it was, so the caller may meanwhile write behind it.
+Between two passes, the cleaner may remove superseded records below the end, but none that counts. The end stays where
+it was, so the caller may meanwhile write after it.
 """
 
 from __future__ import annotations
@@ -23,20 +23,22 @@ from cdc.kafka.replay.bounded import open_once, partitions_of, read_until
 from cdc.kafka.replay.reader import TopicReader
 
 MAX_KEY_BYTES: Final = 32 * 1024 * 1024
-"""Memory for the keys of one pass, about: a quarter of a million short ones. A partition of a million live keys is
-then read four times, while the bridge stays below the ceiling that it keeps for everything else."""
+"""Approximate memory for the keys of one pass: a quarter of a million short ones. A partition with a million live keys
+is then read four times, and the bridge keeps to its memory limit."""
 
 _ENTRY_BYTES: Final = 110
-"""What CPython needs for a key in a dictionary besides its bytes."""
+"""What CPython needs for a key in a dictionary, in addition to the key's bytes."""
 
 _HASHES: Final = 1 << 32
 
 
 def live_keys(admin: BrokerAdmin, topic: str, *, before_poll: Callable[[], object] = lambda: None) -> Iterator[bytes]:
-    """Every key whose latest committed record is not a tombstone, up to the topic's end when the first is asked for.
+    """Yield every key whose latest committed record is not a tombstone.
+
+    The topic is read up to the end that it has when the first key is asked for.
 
     Args:
-        admin: asks, and has the settings of whoever reads.
+        admin: asks the brokers; the reader takes its settings.
         topic: a state topic.
         before_poll: called several times a second while the topic is read.
 
@@ -58,16 +60,16 @@ def stale_keys(
     *,
     before_poll: Callable[[], object] = lambda: None,
 ) -> Iterator[bytes]:
-    """Every key whose latest committed record before ``end`` is a row and lies before ``below``.
+    """Yield every key whose latest committed record before ``end`` is a row and lies before ``below``.
 
-    It speaks of the partition up to ``end``: a key in the answer may have a newer record behind that.
+    Records at or past ``end`` do not count: a key that is yielded may have a newer record there.
 
     Args:
-        admin: asks, and has the settings of whoever reads.
+        admin: asks the brokers; the reader takes its settings.
         partition: topic and number.
         below: an offset at or before ``end``; records from there on count as fresh.
-        end: a high watermark; the Kafka transactions that have records before it must end, or this fails after
-            two minutes.
+        end: a high watermark; Kafka transactions with records before it must end, or the call fails after two
+            minutes.
         before_poll: called several times a second while the partition is read.
 
     Raises:
@@ -90,12 +92,12 @@ def _of_partition(
 
 
 def keys_below(read: Callable[[], Iterable[StoredRecord]], below: int, max_key_bytes: int) -> Iterator[bytes]:
-    """Keys whose latest record is a row at an offset before ``below``, in as many passes as memory asks for.
+    """Yield the keys whose latest record is a row at an offset before ``below``, in as many passes as memory requires.
 
     Args:
-        read: the records of one partition in order; called once per pass.
-        below: records from this offset on only take keys out.
-        max_key_bytes: what one pass may hold, about.
+        read: returns the records of one partition in order; called once per pass.
+        below: records from this offset on only remove keys.
+        max_key_bytes: approximate memory for the keys of one pass.
     """
     low, width = 0, _HASHES
     while low < _HASHES:
@@ -107,8 +109,8 @@ def keys_below(read: Callable[[], Iterable[StoredRecord]], below: int, max_key_b
 def _one_pass(
     records: Iterable[StoredRecord], below: int, low: int, high: int, max_key_bytes: int
 ) -> tuple[Iterable[bytes], int]:
-    """The keys with hashes from ``low`` on, and the hash at which it had to stop."""
-    keys: dict[bytes, None] = {}  # a set in order of appearance: the same answer each time
+    """Returns the keys with hashes from ``low`` on, and the hash at which the pass had to stop."""
+    keys: dict[bytes, None] = {}  # an ordered set, so that the answer is the same each time
     held = 0
     for _, _, offset, key, value, _ in records:
         if key is None or not low <= crc32(key) < high:
@@ -117,6 +119,7 @@ def _one_pass(
             if key not in keys:
                 keys[key] = None
                 held += len(key) + _ENTRY_BYTES
+                # A pass keeps at least one key, however large, or it would make no progress
                 while held > max_key_bytes and len(keys) > 1 and high - low > 1:
                     high = (low + high) // 2
                     keys = {each: None for each in keys if crc32(each) < high}

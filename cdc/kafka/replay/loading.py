@@ -1,16 +1,17 @@
-"""Which topics do not hold their whole table yet, as of a cut.
+"""Follows which topics do not hold their whole table yet, as of a cut.
 
-Theory of operation. A backfill's record lies in the progress topic before the stream's record of the same Kafka
-transaction, and says from which LSN on its topic is complete. So a cut includes it when it lies before the record that
-the cut was found by, and, where it says *whole*, when the cut is not before that LSN.
+Theory of operation. A backfill's record precedes the stream's record of the same Kafka transaction in the progress
+topic, and says from which LSN on its topic is complete. A cut includes the backfill's record if that lies before the
+progress record at which the cut was found. If it says *whole*, the cut must also not lie before its LSN.
 
-A topic that begins anew is read by its new definition, which may be read before the record that says so. The bridge
-commits that record first. So the topic is incomplete until a cut includes all that the progress topic held by then.
+When a topic begins anew, the sink may read the new definition before the backfill's record that says so, although the
+bridge commits that record first. So the topic counts as incomplete until a cut includes everything that the progress
+topic held when the definition was read.
 
-A cut's offset is where the next session reads on, so records before it are not read again. What they said is in the
-replica's table states; the newest record of a table, when it lies before that offset, says it too.
+The next session reads on at a cut's offset, and does not see the records before it. The replica's table states hold
+what those records said; so does the newest record of a table, if it lies before that offset.
 
-No I/O: records are handed in.
+No I/O: callers pass the records.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from cdc.kafka.replay.cut import Cut
 
 
 class _Turn(NamedTuple):
-    """From this record on a topic holds its whole table, or does not any more."""
+    """A record from which on a topic holds its whole table, or no longer does."""
 
     offset: int
     lsn: LSN
@@ -37,11 +38,11 @@ class _Turn(NamedTuple):
 
 
 class LoadingTopics:
-    """Follows the backfills' records beside the cuts.
+    """Follows the backfills' records from cut to cut.
 
     Args:
-        newest: the newest record of each backfill at the beginning.
-        start: offset in the progress topic from which records will be seen.
+        newest: the newest record of each backfill at the start.
+        start: offset in the progress topic from which on this session reads.
         exact: topics whose replica tables were exact when the last session ended.
     """
 
@@ -49,7 +50,7 @@ class LoadingTopics:
         self._loading: set[str] = set()
         for each in newest:
             topic = each.progress.topic
-            # A newer record will be seen again; until then the replica says it best
+            # A record from ``start`` on is read again; until then, the replica's state counts
             is_whole = each.progress.whole if each.offset < start else topic in exact
             if not is_whole:
                 self._loading.add(topic)
@@ -59,25 +60,30 @@ class LoadingTopics:
 
     @property
     def topics(self) -> frozenset[str]:
-        """Those that were incomplete at the last cut."""
+        """The topics that were incomplete at the last cut."""
         return frozenset(self._loading)
 
     def saw(self, progress: BackfillProgress, offset: int) -> None:
-        """A backfill's record was read."""
+        """Take note of a backfill's record that was read."""
         if self._newest.get(progress.topic, True) != progress.whole:
             self._newest[progress.topic] = progress.whole
             self._turns.append(_Turn(offset, progress.lsn, progress.topic, progress.whole))
 
     def begin_anew(self, topics: Iterable[str], end: int) -> None:
-        """Definitions were read by which these topics begin anew; ``end`` is the progress topic's, asked afterwards."""
+        """Take note of topics that begin anew by their definitions.
+
+        Args:
+            topics: their names.
+            end: the end of the progress topic, asked for after the definitions were read.
+        """
         self._emptied.update(dict.fromkeys(topics, end))
 
     def at(self, cut: Cut, read_to: int) -> frozenset[str]:
-        """Topics that are incomplete at a cut.
+        """Returns the topics that are incomplete at a cut.
 
         Args:
-            cut: not before an earlier one.
-            read_to: position in the progress topic; all its records before that were seen.
+            cut: the cut; not before the cut of an earlier call.
+            read_to: position in the progress topic before which all records were read.
         """
         end = next((i for i, turn in enumerate(self._turns) if not turn.is_in(cut)), len(self._turns))
         for turn in self._turns[:end]:
@@ -87,6 +93,6 @@ class LoadingTopics:
                 self._loading.add(turn.topic)
         del self._turns[:end]
         awaited = {turn.topic for turn in self._turns}
-        # The last offset may be a marker, which a position need not pass
+        # end - 1 is enough: the last offset may be a transaction marker, which the reader's position need not pass
         self._emptied = {topic: end for topic, end in self._emptied.items() if read_to < end - 1 or topic in awaited}
         return frozenset(self._loading | self._emptied.keys())

@@ -1,7 +1,7 @@
-"""The progress topic for those who look at it again and again: each look reads only what is new since the last.
+"""Follows the progress topic for callers that look at it repeatedly: each look reads only what is new.
 
-A bridge at work writes a record with every Kafka transaction. Whoever read the topic from its beginning every two
-seconds would read more and more of them, until the cleaner comes.
+A bridge at work writes a record with every Kafka transaction. Reading the topic from its beginning every two seconds
+would read more and more records, until the cleaner removes old ones.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from cdc.kafka.replay.client import missing_topic
 from cdc.kafka.replay.reader import TopicReader
 
 _LATELY: Final = 600
-"""A bridge at work writes some ten a second: the last minute, in 200 KB."""
+"""How many progress records to remember. A bridge at work writes about ten a second: the last minute, in 200 KB."""
 
 
 class ProgressFollower:
-    """Remembers what it read. For one thread.
+    """Reads the progress topic, and remembers what it read. One thread calls all methods.
 
     Args:
         options: librdkafka settings from the configuration, ``bootstrap.servers`` among them.
@@ -40,7 +40,7 @@ class ProgressFollower:
         self._lately: deque[bytes] = deque(maxlen=_LATELY)
 
     def look(self, stream_key: bytes) -> Published:
-        """Everything of the progress topic that is committed now.
+        """Returns everything that is committed in the progress topic now.
 
         Args:
             stream_key: as ``contract.progress.stream_key`` makes it.
@@ -48,11 +48,12 @@ class ProgressFollower:
         Raises:
             TopicRefused: there is no such topic, or we may not read it.
             TopicUnavailable: no broker answers.
-            DecodeError: a record is not of this contract.
+            DecodeError: a record does not follow this contract.
         """
         try:
             reader = self._opened()
-            # Requests and an idempotent bridge's progress are in no Kafka transaction: the last offset may be a record.
+            # No topic is ``marked`` here: requests are written outside Kafka transactions, so the last offset may be a
+            # record.
             for record in read_through(reader, reader.fence(())):
                 keep(self._newest, record)
                 if record.key == stream_key and record.value is not None:
@@ -63,15 +64,15 @@ class ProgressFollower:
         return published(self._newest, stream_key)
 
     def lately(self) -> list[Progress]:
-        """The stream's last records that were read, oldest first: some hundreds at most, and fewer behind a cleaner."""
+        """Returns the last progresses of the stream, oldest first: at most 600, fewer if the cleaner removed some."""
         found = []
         for value in self._lately:
-            with suppress(DecodeError):  # of another version; ``look`` raises when it is the newest
+            with suppress(DecodeError):  # a record from another version; ``look`` raises if it is the newest
                 found.append(parse_progress(value))
         return found
 
     def close(self) -> None:
-        """Let the connections go; the next look begins anew."""
+        """Close the connections; the next look starts from the beginning of the topic."""
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()
@@ -83,9 +84,9 @@ class ProgressFollower:
         topic_id = self._reader.ids([self._topic]).get(self._topic)
         if topic_id is None:
             raise missing_topic(self._topic)
-        if topic_id != self._topic_id:  # never seen, or made anew since
+        if topic_id != self._topic_id:  # never seen, or recreated since
             partitions = self._reader.partitions(self._topic)
-            if not partitions:  # another broker answered, which does not know of the topic yet
+            if not partitions:  # another broker answered, which does not know the topic yet
                 raise missing_topic(self._topic)
             self._reader.remove(list(self._reader.positions()))
             self._reader.add(dict.fromkeys(partitions, 0))

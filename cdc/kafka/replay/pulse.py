@@ -1,7 +1,7 @@
-"""Whether Kafka answers, asked all the time: a consumer that reads nothing looks the same with brokers that are gone.
+"""Checks every two seconds whether Kafka answers: to a consumer, silent brokers look like topics without new records.
 
-librdkafka takes a broker that stands still for one that has nothing new, for a minute or more. So a thread and a client
-of their own ask the leader of the progress topic for its end, which costs nothing to speak of.
+librdkafka needs a minute or more to notice that a broker hangs. So a thread with a client of its own asks the leader of
+the progress topic for the topic's end, which is a cheap request.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _SILENT: Final = {
     KafkaError.REQUEST_TIMED_OUT,
 }
 _LONGEST_CALL_S: Final = 1.0
-"""For what is under way when the process ends."""
+"""How long to wait for the thread when the ``with`` block ends."""
 
 
 class BrokerPulse:
-    """Asks while the ``with`` block lasts; a question that is not answered is a wait of this process.
+    """Asks Kafka repeatedly while the ``with`` block lasts. While Kafka does not answer, ``WAITS`` says so.
 
     Args:
         options: librdkafka settings from the configuration.
-        topic: whose leader is asked, once it exists.
-        stop: set when the thread fails; leaving the ``with`` block then raises why.
+        topic: the topic whose leader is asked, once it exists.
+        stop: set when the thread fails; leaving the ``with`` block then raises the failure.
     """
 
     def __init__(self, options: Mapping[str, Any], topic: str, stop: threading.Event) -> None:
@@ -59,7 +59,7 @@ class BrokerPulse:
         self._worker.end(error, _LONGEST_CALL_S)
 
     def _run(self) -> None:
-        if self._ended.wait(_PAUSE_S):  # a process that starts has enough to do
+        if self._ended.wait(_PAUSE_S):  # do not slow down the start of the process
             return
         admin = BrokerAdmin(self._options)
         while not self._ended.is_set():
@@ -69,7 +69,7 @@ class BrokerPulse:
             self._ended.wait(_PAUSE_S)
 
     def _answers(self, admin: BrokerAdmin) -> bool:
-        """Whether it answers; what it answers is for those who work with it."""
+        """Whether Kafka answers, be it with an error: errors are reported by whoever works with the topic."""
         try:
             found = admin.metadata(self._topic, timeout_s=_PATIENCE_S).topics.get(self._topic)
             if found is None or found.error is not None or not found.partitions:

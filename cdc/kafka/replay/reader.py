@@ -1,20 +1,20 @@
-"""Committed records of assigned partitions, and how far each partition was really read.
+"""Reads committed records of assigned partitions, and knows how far each partition was really read.
 
-Theory of operation. librdkafka's own position stands behind the last *record* it delivered. What lies between there
-and the end of a partition is often not a record: a Kafka transaction's commit marker, aborted records, a gap left by
-compaction. So a position here is the greater of "behind the last record" and the offset of the end-of-partition event,
-which the client reports behind all of those.
+Theory of operation. librdkafka's own position is just past the last *record* it delivered. The offsets from there to
+the end of a partition often hold no records, but a Kafka transaction's commit marker, aborted records, or a gap left by
+compaction. So a position here is the greater of two: the offset after the last record, and the offset of the
+end-of-partition event, which the client reports past all of these.
 
 ``fence`` answers "how far must I read to have everything that was committed until now?". The last stable offset would
-be wrong: commit markers are written partition by partition after the commit was decided, so a record of one partition
-can be readable while records of the same Kafka transaction in another are not yet. The high watermark is right: all of
-a Kafka transaction's records lie below it before the commit can be decided.
+be wrong: Kafka writes commit markers partition by partition after the commit was decided, so a record in one partition
+can be readable while records of the same Kafka transaction in another are not yet. The high watermark is right: all
+records of a Kafka transaction lie below it before the commit can be decided.
 
-Where last stable offset and high watermark are one, no Kafka transaction is open in the partition, so the last offset
-below them cannot be a record of a Kafka transaction: its marker would have to follow. It is such a marker, and reading
-up to it is enough. That spares a reader the wait for the end-of-partition event, and the brokers frequent empty
-answers. Where records may stand without a Kafka transaction (``delivery: idempotent``), the last offset may be one of
-them, and has to be read.
+If last stable offset and high watermark are equal, no Kafka transaction is open in the partition. Then the last offset
+below them is a transaction marker: it cannot be a record of a Kafka transaction, because that record's marker would
+have to follow. Reading up to the marker is enough. That spares the reader the wait for the end-of-partition event, and
+the brokers frequent empty answers. Where records may be written without a Kafka transaction (``delivery: idempotent``),
+the last offset may be such a record, and has to be read.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from cdc.kafka.replay.client import REQUEST_TIMEOUT_S, open_consumer, topic_part
 from cdc.kafka.replay.topic_facts import described_topics, high_watermarks, stable_ends, topic_facts
 
 _ASKED_ONE_BY_ONE: Final = 10
-"""With more topics than these the client is told of all that there are: one answer, larger, but at once."""
+"""Up to this many topics, metadata is asked for topic by topic; for more, one answer about all topics is faster."""
 
 
 class TopicReader:
-    """Reads partitions it is told to, from offsets it is told.
+    """Reads the partitions that were added, from the given offsets on.
 
     Args:
         options: librdkafka settings from the configuration, ``bootstrap.servers`` among them.
-        admin: whom to ask what is not in records; by default the reader has one of its own.
-        stamps: records' ``header`` is their timestamp instead, ms since 1970: for topics of other programs.
+        admin: asks the brokers about topics; by default the reader opens one of its own.
+        stamps: put the records' timestamps (ms since 1970) into ``header``: for topics of other programs.
 
     Raises:
         ConfigError: librdkafka knows no such option or value.
@@ -55,10 +55,10 @@ class TopicReader:
         self._held: set[Partition] = set()
         self._options = options
         self._consumer = open_consumer(options, error_cb=self._client_error)
-        self._admin = BrokerAdmin(options) if admin is None else admin  # which is as false as its queue is empty
+        self._admin = BrokerAdmin(options) if admin is None else admin  # not ``or``: an idle client is falsy (length 0)
 
     def partitions(self, topic: str) -> Sequence[Partition]:
-        """The topic's partitions; none when there is no such topic.
+        """Returns the topic's partitions; none when there is no such topic.
 
         Raises:
             TopicUnavailable: no broker answers.
@@ -67,7 +67,7 @@ class TopicReader:
         return topic_partitions(self._admin, topic)
 
     def look_at(self, topics: Collection[str]) -> dict[str, TopicFacts]:
-        """The topics as they are now; one that does not exist is left out.
+        """Returns the brokers' facts about topics, now; leaves out topics that do not exist.
 
         Raises:
             TopicUnavailable: no broker answers.
@@ -76,7 +76,7 @@ class TopicReader:
         return topic_facts(self._admin, topics)
 
     def ids(self, topics: Collection[str]) -> dict[str, str]:
-        """The topics' ids, with the count of their partitions; one that does not exist is left out.
+        """Returns each topic's id with its partition count; leaves out topics that do not exist.
 
         Raises:
             TopicUnavailable: no broker answers.
@@ -86,13 +86,13 @@ class TopicReader:
         return {topic: f"{each.topic_id}/{len(each.partitions)}" for topic, each in found.items()}
 
     def add(self, starts: Mapping[Partition, int]) -> None:
-        """Read these partitions too, from these offsets on (0: the beginning, wherever that is now).
+        """Start to read these partitions as well, from these offsets on (0: the beginning, wherever that is now).
 
         Raises:
             TopicUnavailable: no broker answers.
         """
         try:
-            # A client that does not know the leader yet asks for the first offset half a second later.
+            # Without this, a client that does not know the leader yet would begin to fetch half a second later.
             topics = {topic for topic, _ in starts}
             for topic in topics if len(topics) <= _ASKED_ONE_BY_ONE else [None]:
                 self._consumer.list_topics(topic, timeout=REQUEST_TIMEOUT_S)
@@ -104,15 +104,15 @@ class TopicReader:
         )
 
     def remove(self, partitions: Collection[Partition]) -> None:
-        """Read these partitions no more; ``add`` may take them up again from any offset."""
-        # The client pauses a partition for ever, also beyond its assignment: added again, it would bring nothing.
+        """Stop reading these partitions; ``add`` may take them up again from any offset."""
+        # A pause outlasts the assignment: without this, a partition that is added again would deliver nothing.
         self.hold(self._held.difference(partitions))
         self._consumer.incremental_unassign([TopicPartition(*each) for each in partitions])
         for each in partitions:
             del self._positions[each]
 
     def again(self, starts: Mapping[Partition, int]) -> None:
-        """Read partitions that are read already once more, from these offsets on.
+        """Read partitions again that are already read, from these offsets on.
 
         Raises:
             TopicUnavailable: no broker answers.
@@ -121,13 +121,13 @@ class TopicReader:
         self.add(starts)
 
     def poll(self, max_records: int, timeout_s: float) -> list[StoredRecord]:
-        """Up to ``max_records`` committed records; empty when none came in time.
+        """Returns up to ``max_records`` committed records; none if none came in time.
 
         Raises:
             TopicUnavailable: the brokers are gone.
             TopicRefused: a topic is gone, or we may not read it.
         """
-        # With a timeout, consume() waits until all of max_records are there; so wait for one, then take what is there.
+        # consume() waits for max_records or the timeout, so this waits for one record and then takes what is there.
         messages: list[Any] = self._consumer.consume(1, timeout_s)
         if messages:
             messages += self._consumer.consume(max_records - 1, 0)
@@ -153,11 +153,11 @@ class TopicReader:
         return records
 
     def positions(self) -> Mapping[Partition, int]:
-        """Next offset per partition, behind markers and aborted records once their end was reported."""
+        """Returns the next offset of each partition; past markers and aborted records once their end was reported."""
         return self._positions
 
     def fence(self, marked: Collection[str] | None = None) -> Mapping[Partition, int]:
-        """Asks the brokers now: positions that, once reached, mean that all which was committed before was read.
+        """Ask the brokers for a fence: once these positions are reached, all that is committed now has been read.
 
         Args:
             marked: topics in which every record belongs to a Kafka transaction; None for all.
@@ -175,7 +175,7 @@ class TopicReader:
         }
 
     def high_watermarks(self, partitions: Collection[Partition]) -> dict[Partition, int]:
-        """End offsets, asked of the brokers now; open Kafka transactions count.
+        """Ask the brokers for the high watermarks; records of open Kafka transactions lie below them, too.
 
         Raises:
             TopicUnavailable: no broker answers.
@@ -184,7 +184,7 @@ class TopicReader:
         return high_watermarks(self._admin, partitions)
 
     def stable_ends(self, partitions: Collection[Partition]) -> dict[Partition, int]:
-        """Last stable offsets, asked of the brokers now: how far can be read without waiting for a Kafka transaction.
+        """Ask the brokers for the last stable offsets: up to there, reading waits for no Kafka transaction.
 
         Raises:
             TopicUnavailable: no broker answers.
@@ -193,7 +193,7 @@ class TopicReader:
         return stable_ends(self._admin, partitions)
 
     def hold(self, partitions: Collection[Partition]) -> None:
-        """Read only the other partitions, until the next call says otherwise."""
+        """Pause exactly these partitions, until the next call says otherwise; all others are read."""
         wanted = set(partitions)
         if pause := wanted - self._held:
             self._consumer.pause([TopicPartition(*each) for each in pause])
@@ -202,20 +202,20 @@ class TopicReader:
         self._held = wanted
 
     def close(self) -> None:
-        """Let the connections and the clients' threads go."""
+        """Close the connections, and end the clients' threads."""
         self._consumer.close()
-        # The client holds our callback and we hold the client: without this both live until a garbage collection
+        # The client refers to our callback and we to the client: this breaks the cycle, so that it is freed now
         del self._consumer, self._admin
 
     def _take_event(self, message: Any) -> None:
         error, topic, number = message.error(), message.topic(), message.partition()
         if error.code() == KafkaError._PARTITION_EOF:
             self._positions[topic, number] = max(self._positions[topic, number], message.offset())
-        elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:  # of the group that we name and never use
+        elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:  # no matter: we name a group, but never use it
             raise translated(error, topic or None, self._options)
 
     def _client_error(self, error: KafkaError) -> None:
-        """Called from inside ``consume``, which must not be left by an exception."""
+        """Called inside ``consume``, through which no exception may pass: ``poll`` raises it later."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._failure = TopicUnavailable(
                 "no Kafka broker can be reached",

@@ -1,4 +1,4 @@
-"""What the brokers say of a topic itself: which one it is, where it begins and ends, for how long it keeps what."""
+"""Asks the brokers about topics: their ids, where they begin and end, and how long they keep records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LAG, _RETENTION, _POLICY = "min.compaction.lag.ms", "delete.retention.ms", "cle
 
 
 class TopicExtent(NamedTuple):
-    """Which topic it is, and by partition its first offset and its high watermark."""
+    """A topic's id, and the first offset and the high watermark of each partition."""
 
     topic_id: str
     low: tuple[int, ...]
@@ -28,12 +28,12 @@ class TopicExtent(NamedTuple):
 def described_topics(
     admin: BrokerAdmin, topics: Collection[str], *, needs: Sequence[str] = ("Read",)
 ) -> dict[str, TopicDescription]:
-    """Kafka's descriptions; a topic that does not exist is left out.
+    """Returns Kafka's descriptions of topics; leaves out topics that do not exist.
 
     Args:
-        admin: asks.
-        topics: names.
-        needs: the rights that a refusal asks for.
+        admin: asks the brokers.
+        topics: their names.
+        needs: the rights that the error for a refusal names.
 
     Raises:
         TopicUnavailable: no broker answers.
@@ -55,10 +55,10 @@ def described_topics(
 def topic_extents(
     admin: BrokerAdmin, topics: Collection[str], *, needs: Sequence[str] = ("Read",)
 ) -> dict[str, TopicExtent]:
-    """Id, beginning and end; arguments and errors as for ``described_topics``."""
+    """Returns id, beginning and end of topics; arguments and errors as for ``described_topics``."""
     described = described_topics(admin, topics, needs=needs)
     partitions = [(name, each.id) for name, topic in described.items() for each in topic.partitions]
-    # The client gives OffsetSpec no types.
+    # The client's OffsetSpec has no type annotations.
     low = _offsets(admin, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
     ends = _offsets(admin, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
     found: dict[str, TopicExtent] = {}
@@ -72,7 +72,7 @@ def topic_extents(
 
 
 def topic_facts(admin: BrokerAdmin, topics: Collection[str]) -> dict[str, TopicFacts]:
-    """The topics as they are now; arguments and errors as for ``described_topics``."""
+    """Returns the brokers' facts about topics, now; arguments and errors as for ``described_topics``."""
     extents = topic_extents(admin, topics, needs=SINK_ON_TOPICS)
     found: dict[str, TopicFacts] = {}
     if not extents:
@@ -91,7 +91,7 @@ def topic_facts(admin: BrokerAdmin, topics: Collection[str]) -> dict[str, TopicF
 
 
 def high_watermarks(admin: BrokerAdmin, partitions: Collection[Partition]) -> dict[Partition, int]:
-    """End offsets, asked of the brokers now; open Kafka transactions count.
+    """Ask the brokers for the high watermarks; records of open Kafka transactions lie below them, too.
 
     Raises:
         TopicUnavailable: no broker answers.
@@ -101,7 +101,7 @@ def high_watermarks(admin: BrokerAdmin, partitions: Collection[Partition]) -> di
 
 
 def stable_ends(admin: BrokerAdmin, partitions: Collection[Partition]) -> dict[Partition, int]:
-    """Last stable offsets, asked of the brokers now: how far can be read without waiting for a Kafka transaction.
+    """Ask the brokers for the last stable offsets: up to there, reading waits for no Kafka transaction.
 
     Raises:
         TopicUnavailable: no broker answers.
@@ -121,7 +121,7 @@ def _ends(admin: BrokerAdmin, partitions: Collection[Partition], isolation: Isol
 
 
 def _offsets(admin: BrokerAdmin, partitions: Iterable[Partition], wanted: OffsetSpec) -> dict[Partition, int]:
-    """Offsets by partition; those of a topic that is just being deleted are left out."""
+    """Returns offsets by partition; leaves out those of a topic that is being deleted."""
     found: dict[Partition, int] = {}
     for place, answer in admin.offsets(partitions, wanted, timeout_s=REQUEST_TIMEOUT_S).items():
         if not isinstance(answer, KafkaError):

@@ -1,4 +1,4 @@
-"""What Kafka says of topics now, beside their records: which topic it is, where it begins and ends, how new it is."""
+"""Compares Kafka's topics with what is recorded of them: which topic it is, where it begins and ends, how new it is."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from cdc.kafka.replay.topic_facts import described_topics, high_watermarks, stab
 
 _FIRST_LOOK_BACK: Final = 16
 _WIDER: Final = 64
-"""Nearly always one of a partition's last offsets is a record; where all are markers, look 64 times further back."""
+"""Nearly always, one of a partition's last 16 offsets is a record; if all are markers, look 64 times further back."""
 
 
 class Known(NamedTuple):
-    """What the progress topic says of stream, topics and publication; nothing when there is no such topic.
+    """What the progress topic says about stream, topics and publication; empty when there is no such topic.
 
     Attributes:
-        progress: of the stream.
-        topics: as they were seen last.
+        progress: the stream's progress.
+        topics: each topic as the bridge last saw it.
         members: what carried each table in the publication.
     """
 
@@ -39,18 +39,19 @@ class Known(NamedTuple):
 
 
 def read_known(admin: BrokerAdmin, progress_topic: str, stream_key: bytes, *, fenced: bool) -> Known:
-    """The stored progress, and what was seen last of all that it rests on.
+    """Read the stored progress, and the last known state of the topics and the publication that it depends on.
 
     Args:
-        admin: asks, and has the settings of whoever reads.
+        admin: asks the brokers; the reader takes its settings.
         progress_topic: the progress topic.
         stream_key: as ``contract.progress.stream_key`` makes it.
-        fenced: nobody else writes, so that the end comes; if not, what is newest may be missed, and nothing waited for.
+        fenced: whether other writers are fenced, so that no Kafka transaction stays open and the end can be waited for.
+            If not, the call does not wait, and may miss the newest records.
 
     Raises:
-        TopicRefused: we may not read it.
+        TopicRefused: we may not read the progress topic.
         TopicUnavailable: no broker answers.
-        DecodeError: a record is not of this contract.
+        DecodeError: a record does not follow this contract.
     """
     stream: bytes | None = None
     topics: dict[str, KnownTopic] = {}
@@ -71,11 +72,11 @@ def read_known(admin: BrokerAdmin, progress_topic: str, stream_key: bytes, *, fe
 
 
 def look_at(admin: BrokerAdmin, topics: Collection[str]) -> dict[str, KnownTopic]:
-    """The topics as they are now; one that does not exist is left out.
+    """Returns the topics as they are now; leaves out topics that do not exist.
 
     Args:
-        admin: asks.
-        topics: names.
+        admin: asks the brokers.
+        topics: their names.
 
     Raises:
         TopicUnavailable: no broker answers.
@@ -87,14 +88,15 @@ def look_at(admin: BrokerAdmin, topics: Collection[str]) -> dict[str, KnownTopic
 
 
 def refuse_hidden_ends(admin: BrokerAdmin, topics: Collection[str]) -> None:
-    """Make sure that no open Kafka transaction hides the end of a topic. Only for who has fenced the topics' writer.
+    """Make sure that no open Kafka transaction hides the end of a topic. Call it after fencing the topics' writer.
 
-    Fencing ends what the writer left open, so whatever is open behind it nobody will end: a broker of Kafka 4.3 or 4.4
-    that comes back when no replica of a partition was there skips the partition's markers (KAFKA-20734).
+    Fencing ends what the writer left open, so nobody will end a transaction that is still open afterwards. Brokers of
+    Kafka 4.3 and 4.4 can cause one: when no replica of a partition was up, the broker that comes back skips the
+    partition's markers (KAFKA-20734).
 
     Args:
-        admin: asks, and has the settings of whoever reads.
-        topics: names; one that does not exist is as good as an empty one.
+        admin: asks the brokers; the reader takes its settings.
+        topics: their names; a topic that does not exist counts as empty.
 
     Raises:
         TopicUnavailable: an end is hidden, or no broker answers.
@@ -103,17 +105,17 @@ def refuse_hidden_ends(admin: BrokerAdmin, topics: Collection[str]) -> None:
     described = described_topics(admin, topics)
     partitions = [(name, each.id) for name, topic in described.items() for each in topic.partitions]
     ends = high_watermarks(admin, partitions)
-    stable = stable_ends(admin, partitions)  # asked second: what is written meanwhile is not taken for hidden
+    stable = stable_ends(admin, partitions)  # asked second, so that records written in between do not count as hidden
     if hidden := [each for each, end in ends.items() if stable[each] < end]:
         raise hidden_end(hidden)
 
 
 def newest_lsn(admin: BrokerAdmin, topics: Mapping[str, KnownTopic]) -> LSN | None:
-    """The newest committed position in the topics' headers; None when they hold no record. Reads only the ends.
+    """Returns the greatest LSN among the partitions' last records; None when there is no record. Reads only the ends.
 
     Args:
-        admin: asks, and has the settings of whoever reads.
-        topics: as ``look_at`` tells them.
+        admin: asks the brokers; the reader takes its settings.
+        topics: as ``look_at`` returns them.
 
     Raises:
         TopicUnavailable: no broker answers.
@@ -124,11 +126,11 @@ def newest_lsn(admin: BrokerAdmin, topics: Mapping[str, KnownTopic]) -> LSN | No
 
 
 def last_records(admin: BrokerAdmin, topics: Mapping[str, KnownTopic]) -> dict[Partition, StoredRecord]:
-    """The newest committed record of a bridge in each partition that holds one. Reads only the ends.
+    """Returns the newest committed record of a bridge in each partition that has one. Reads only the ends.
 
     Args:
-        admin: asks, and has the settings of whoever reads.
-        topics: as ``look_at`` tells them.
+        admin: asks the brokers; the reader takes its settings.
+        topics: as ``look_at`` returns them.
 
     Raises:
         TopicUnavailable: no broker answers.
@@ -140,7 +142,7 @@ def last_records(admin: BrokerAdmin, topics: Mapping[str, KnownTopic]) -> dict[P
         try:
             header_position(record.header)
         except DecodeError:
-            return False  # not written by a bridge: it says nothing about the stream
+            return False  # not written by a bridge, so it says nothing about the stream
         newest[record.topic, record.partition] = record
         return True
 
@@ -149,11 +151,11 @@ def last_records(admin: BrokerAdmin, topics: Mapping[str, KnownTopic]) -> dict[P
 
 
 def foreign_topics(admin: BrokerAdmin, topics: Mapping[str, KnownTopic]) -> list[str]:
-    """Those that hold records of which no partition's newest was written by a bridge. Reads only the ends.
+    """Returns the topics with records, but without one from a bridge among each partition's last. Reads only the ends.
 
     Args:
-        admin: asks, and has the settings of whoever reads.
-        topics: as ``look_at`` tells them.
+        admin: asks the brokers; the reader takes its settings.
+        topics: as ``look_at`` returns them.
 
     Raises:
         TopicUnavailable: no broker answers.
@@ -175,7 +177,7 @@ def foreign_topics(admin: BrokerAdmin, topics: Mapping[str, KnownTopic]) -> list
 
 
 def _read_back(admin: BrokerAdmin, topics: Mapping[str, KnownTopic], take: Callable[[StoredRecord], bool]) -> None:
-    """Read each partition's newest records, and older ones until ``take`` has had one of it that is enough."""
+    """Read the newest records of each partition, and then older ones, until ``take`` returns True for one of them."""
     places = {
         (name, number): (topic.low[number], end)
         for name, topic in topics.items()

@@ -1,1 +1,1 @@
-"""``cdc demo``: the whole way on real servers, killed on the way, and proven row by row at the end."""
+"""``cdc demo``: runs bridge and sink on real servers, kills both on the way, and compares all rows at the end."""

@@ -1,4 +1,4 @@
-"""From the start of bridge and sink until topics and replica hold the whole shop, while traffic changes it."""
+"""The first part of the demo: bridge and sink load the whole shop while traffic changes it."""
 
 from __future__ import annotations
 
@@ -32,9 +32,12 @@ _MANY_RECORDS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Backfilled:
-    """What was published of the rows from before: ``row_count`` in ``seconds``.
+    """The result of the backfill.
 
-    ``changes`` were made since bridge and sink were started. Rows that the stream brought newer are not counted.
+    Attributes:
+        row_count: existing rows that were published; those that the stream published in a newer version do not count.
+        seconds: how long that took.
+        changes: row changes made since bridge and sink were started.
     """
 
     row_count: int
@@ -43,19 +46,19 @@ class Backfilled:
 
     @classmethod
     def of(cls, progress: Iterable[BackfillProgress], changes: int) -> Backfilled:
-        """Of these tables' last records."""
+        """Compute the result from the last progress record of each table."""
         ended = tuple(progress)
         begun_at, ended_at = min(each.started_at for each in ended), max(each.updated_at for each in ended)
         return cls(sum(each.rows for each in ended), (ended_at - begun_at) / 1e6, changes)
 
 
 class Loading:
-    """Makes changes, and shows how far the rows from before are meanwhile.
+    """Makes changes until everything is loaded, and shows the progress of the backfill.
 
     Args:
         place: where bridge and sink were just started.
-        screen: told what happens.
-        traffic: goes on until everything is loaded.
+        screen: shows what happens.
+        traffic: makes the changes.
         daemons: bridge and sink.
     """
 
@@ -65,7 +68,7 @@ class Loading:
         self._changes = 0
 
     def wait(self, source: psycopg.Connection[Any], replica: psycopg.Connection[Any]) -> Backfilled:
-        """Until every table is backfilled, and the replica says of each that it is exact.
+        """Wait until every table is backfilled and exact in the replica.
 
         Raises:
             StackError: a daemon ended by itself, a backfill failed, or it takes too long.
@@ -74,10 +77,10 @@ class Loading:
         self._trade_until(
             "replication slot that is read", lambda: is_captured(source, place.name), timeout_s=_START_TIMEOUT_S
         )
-        self._screen.say("the bridge publishes the stream, and beside it the rows from before")
+        self._screen.say("the bridge publishes the stream and, at the same time, the existing rows")
         result = self._follow()
         states = table_states(replica, place.name)
-        self._screen.say(f"the topics hold all of them; the replica says: {_told(states)}")
+        self._screen.say(f"the topics hold all rows; the replica says: {_told(states)}")
         self._trade_until("replica that is exact", lambda: table_states(replica, place.name) == {"exact": len(TABLES)})
         self._screen.say(f"the replica says: {_told(table_states(replica, place.name))}")
         return result

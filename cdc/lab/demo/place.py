@@ -1,4 +1,4 @@
-"""Where a demo runs: two databases on one PostgreSQL, a Kafka, and a directory with the configuration and the logs."""
+"""The place of a demo: two databases in one PostgreSQL, a Kafka, and a directory for the configuration and the logs."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _CONFIG_HEAD: Final = "# Written by `cdc demo`.\n"
 
 @dataclass(frozen=True, slots=True)
 class DemoPlace:
-    """Everything that bridge and sink are told, and where.
+    """Everything that bridge and sink need to know.
 
     Attributes:
-        name: of the captured database's configuration; begins the topics' names.
+        name: the configuration's name, with which the topics' names begin.
         source_dsn, replica_dsn: two empty databases.
         bootstrap: the Kafka cluster.
-        directory: of ``config`` and the logs, private to this user.
-        bridge_port, sink_port: of their HTTP pages.
+        directory: holds ``config`` and the logs; private to this user.
+        bridge_port, sink_port: the ports of their HTTP pages.
     """
 
     name: str
@@ -45,16 +45,16 @@ class DemoPlace:
 
     @property
     def config(self) -> Path:
-        """The YAML file of bridge and sink."""
+        """The configuration file of bridge and sink."""
         return self.directory / f"{self.name}.yaml"
 
     def write_config(self) -> None:
-        """Write ``config``."""
+        """Write the configuration file."""
         content = {
             "name": self.name,
             "source": {"dsn": self.source_dsn},
             "kafka": {"bootstrap": self.bootstrap},
-            # No record is compacted away within the hour, so that the proof can look at every single one.
+            # Keeps the cleaner away for an hour, so that the proof can read every single record.
             "topics": {"min_compaction_lag_ms": 3_600_000},
             "sink": {"dsn": self.replica_dsn},
             "http": {"bridge_port": self.bridge_port, "sink_port": self.sink_port},
@@ -64,7 +64,7 @@ class DemoPlace:
 
 @contextmanager
 def place(stack: Stack) -> Iterator[DemoPlace]:
-    """A place on these servers; on servers of the user's under a name of its own, and leaving nothing behind."""
+    """Make a place on these servers. On the user's own servers, it gets a unique name and is removed at the end."""
     given = isinstance(stack.postgres, GivenPostgres) or isinstance(stack.kafka, GivenKafka)
     name = f"shop_{secrets.token_hex(3)}" if given else "shop"
     source, replica = name, f"{name}_replica"

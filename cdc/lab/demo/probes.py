@@ -1,7 +1,7 @@
-"""Latency as a user would see it: rows committed by one thread and awaited, on topic and replica, by two others.
+"""Measures latency as a user would see it: one thread commits rows, and two others wait for them in topic and replica.
 
-All clocks are this process's, so nothing has to be synchronised. The replica's thread also checks, cut by cut, that the
-shop's invariant holds there.
+All times come from this process's clock, so no clocks need to be synchronised. The thread that watches the replica also
+checks once a second that the shop's invariant holds there.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _LOOK_INTERVAL_S: Final = 0.004
 _INVARIANT_INTERVAL_S: Final = 1.0
 _FEWEST_PROBES: Final = 10
 _SETTLE_S: Final = 0.5
-"""After the traffic the pipeline empties for a moment: such probes count for neither phase."""
+"""How long the pipeline may take to empty after the traffic. Probes in this time count for neither phase."""
 
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Percentiles in seconds of ``count`` probes."""
+    """The latency of ``count`` probes: percentiles in seconds."""
 
     count: int
     p50_s: float
@@ -40,7 +40,7 @@ class Latency:
 
     @classmethod
     def of(cls, taken: list[float]) -> Latency | None:
-        """Of these latencies; None for too few of them."""
+        """Compute percentiles; None if there are too few values."""
         if len(taken) < _FEWEST_PROBES:
             return None
         cuts = quantiles(taken, n=100, method="inclusive")
@@ -48,7 +48,7 @@ class Latency:
 
 
 class Latencies(NamedTuple):
-    """Of probes sent beside the traffic, and of probes sent after it."""
+    """The latency of probes that were sent during the traffic, and after it."""
 
     under_load: Latency | None
     at_rest: Latency | None
@@ -56,7 +56,7 @@ class Latencies(NamedTuple):
 
 @dataclass(slots=True)
 class Interruption:
-    """A daemon was dead from ``killed_s`` to ``started_s``; probes ran through again at ``recovered_s`` (monotonic)."""
+    """A daemon was dead from ``killed_s`` to ``started_s``, and delivered again at ``recovered_s`` (monotonic)."""
 
     daemon: str
     killed_s: float
@@ -64,15 +64,17 @@ class Interruption:
     recovered_s: float = 0.0
 
     def touches(self, committed_s: float, arrived_s: float) -> bool:
-        """Whether a probe was under way during the interruption or its aftermath."""
+        """Whether a probe was in flight during the interruption or the recovery from it."""
         return committed_s < (self.recovered_s or float("inf")) and arrived_s > self.killed_s
 
 
 @dataclass(slots=True)
 class Arrivals:
-    """When each probe was committed and when it arrived; monotonic seconds by probe number.
+    """When each probe was committed and when it arrived, in monotonic seconds by probe number.
 
-    ``consistent_cuts`` counts the replica's cuts that were looked at, ``broken_cuts`` those that broke the invariant.
+    Attributes:
+        consistent_cuts: cuts of the replica that were checked and kept the invariant.
+        broken_cuts: cuts that broke it.
     """
 
     committed: dict[int, float] = field(default_factory=dict)
@@ -82,14 +84,14 @@ class Arrivals:
     broken_cuts: int = 0
 
     def settle(self, interruptions: list[Interruption]) -> None:
-        """Find out when each interruption was over: the first probe sent after the restart had arrived."""
+        """Set when each interruption was over: when the first probe that was sent after the restart arrived."""
         for one in interruptions:
             side = self.on_topic if one.daemon == "run" else self.on_replica
             after = (side[n] for n, committed in self.committed.items() if committed > one.started_s and n in side)
             one.recovered_s = min(after, default=float("inf"))
 
     def latency(self, side: dict[int, float], interruptions: list[Interruption], *, load_ended_s: float) -> Latencies:
-        """Percentiles of the probes that no interruption touched, under load and after its end."""
+        """Returns the percentiles under load and at rest, of the probes that no interruption touched."""
         under_load, at_rest = [], []
         for number, committed in self.committed.items():
             arrived = side.get(number)
@@ -103,13 +105,13 @@ class Arrivals:
 
 
 class Probes:
-    """Sends rows through ``public.probes`` and watches them arrive, while the ``with`` block runs.
+    """Inserts rows into ``public.probes`` and watches them arrive while the ``with`` block runs.
 
     Args:
-        source_dsn: where they are committed.
-        bootstrap: Kafka, with ``topic`` of that table.
-        topic: of ``public.probes``.
-        replica_dsn: where ``public.probes`` and the shop's tables are mirrored.
+        source_dsn: the source database.
+        bootstrap: the Kafka cluster.
+        topic: the topic of ``public.probes``.
+        replica_dsn: the replica, with ``public.probes`` and the shop's tables.
     """
 
     def __init__(self, source_dsn: str, bootstrap: str, topic: str, replica_dsn: str) -> None:
@@ -135,12 +137,12 @@ class Probes:
             worker.join()
 
     def finish_sending(self) -> None:
-        """Send no more; on return the last probe is committed."""
+        """Stop sending; on return, the last probe is committed."""
         self._sent.set()
         self._workers[0].join()
 
     def check(self) -> None:
-        """Raise what one of the threads died of."""
+        """Raise the error that ended one of the threads, if any."""
         for worker in self._workers:
             worker.check()
 
@@ -172,7 +174,8 @@ class Probes:
                 try:
                     newest = connection.execute("SELECT max(id) FROM probes").fetchone()
                     now = time.monotonic()
-                    # Probes are committed one after the other and cuts are prefixes: below the newest, all are there.
+                    # Probes are committed one after the other, and a cut is a prefix of the commits. So when the newest
+                    # probe is there, all earlier ones are, too.
                     reached = (newest[0] if newest else None) or 0
                     for number in range(arrived + 1, reached + 1):
                         self.arrivals.on_replica[number] = now
@@ -181,7 +184,7 @@ class Probes:
                         self._look_at_orders(connection)
                         next_look_at_orders = now + _INVARIANT_INTERVAL_S
                 except psycopg.errors.UndefinedTable:
-                    continue  # the sink makes a table when it meets its first row
+                    continue  # the sink creates a table when it reads its first row
 
     def _look_at_orders(self, connection: psycopg.Connection[Any]) -> None:
         broken = connection.execute(BROKEN_ORDERS).fetchone()

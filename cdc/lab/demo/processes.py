@@ -1,4 +1,4 @@
-"""Bridge and sink as a user runs them: processes with a log file each, that can be killed and started again."""
+"""Runs bridge and sink as a user would: as processes with log files, which can be killed and started again."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _POLL_INTERVAL_S: Final = 0.05
 
 
 class Daemon:
-    """``python -m cdc <command> -c <config>``; ends with this process, however that ends.
+    """The process ``python -m cdc <command> -c <config>``. It ends when this process ends, however that happens.
 
     Args:
         command: ``run`` or ``sink``.
-        config: the YAML file.
-        log: where its output goes, appended over all starts.
+        config: the configuration file.
+        log: the file that gets its output; each start appends.
     """
 
     def __init__(self, command: str, config: Path, log: Path) -> None:
@@ -37,15 +37,15 @@ class Daemon:
 
     @property
     def pid(self) -> int:
-        """Process id; 0 when it was not started, or was killed or stopped."""
+        """The process id; 0 before the start, and after ``kill`` or ``stop``."""
         return self._process.pid if self._process is not None else 0
 
     def start(self) -> None:
-        """Start it. Call from the main thread: the life of the child is bound to the calling thread."""
+        """Start the process. Call this from the main thread: the child dies with the thread that started it."""
         self._start({})
 
     def _start(self, extra_environment: Mapping[str, str]) -> None:
-        assert self._process is None, f"cdc {self.command} runs already"
+        assert self._process is None, f"cdc {self.command} is already running"
         arguments: list[str | Path] = [sys.executable, "-m", "cdc", self.command, "-c", self._config]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -54,18 +54,18 @@ class Daemon:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env={**_environment(), **extra_environment},
-                start_new_session=True,  # Ctrl-C in the terminal is ours to handle
+                start_new_session=True,  # Ctrl-C in the terminal must reach only this process
             )
 
     def kill(self) -> None:
-        """SIGKILL, as a machine failure would; returns when it is gone."""
+        """Send SIGKILL, which ends the process as abruptly as a machine failure, and wait until it is gone."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
             process.wait()
 
     def stop(self) -> int:
-        """SIGTERM, and SIGKILL when that does not help in 20 seconds; the exit code."""
+        """Send SIGTERM, and SIGKILL if the process is still there after 20 seconds; returns the exit code."""
         process, self._process = self._process, None
         if process is None:
             return 0
@@ -77,19 +77,19 @@ class Daemon:
             return process.wait()
 
     def check(self) -> None:
-        """Make sure that it still runs, unless it was killed or stopped on purpose.
+        """Make sure that the process is still running, unless it was killed or stopped on purpose.
 
         Raises:
-            StackError: it ended by itself; carries the end of its log.
+            StackError: the process ended by itself; the message has the end of its log.
         """
         if self._process is not None and (code := self._process.poll()) is not None:
             raise StackError(
                 f"`cdc {self.command}` ended by itself with exit code {code}\n{self.tail()}",
-                remedy="correct what the end of its log says, then start again",
+                remedy="fix what the end of its log says, then start again",
             )
 
     def tail(self) -> str:
-        """The end of the log, under the log's name."""
+        """Returns the end of the log, with the log's name above it."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines() if self.log.exists() else []
         return "\n".join([f"--- end of {self.log}", *lines[-_TAIL_LINES:]])
 
@@ -110,10 +110,10 @@ def wait_for(
     timeout_s: float,
     meanwhile: Callable[[], None] = lambda: time.sleep(_POLL_INTERVAL_S),
 ) -> None:
-    """Poll until ``condition`` holds, while the daemons live; ``meanwhile`` is what to do between two looks.
+    """Poll until ``condition`` holds, and check that the daemons live; call ``meanwhile`` between two polls.
 
     Raises:
-        StackError: a daemon ended by itself, or the time is over; names ``what``.
+        StackError: a daemon ended by itself, or ``what`` did not appear in time.
     """
     deadline = time.monotonic() + timeout_s
     while not condition():
@@ -128,6 +128,6 @@ def wait_for(
 
 
 def _environment() -> dict[str, str]:
-    """Ours, but nothing that would override the configuration file."""
+    """Returns this process's environment, without variables that would override the configuration file."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith("CDC_")}
-    return {**ours, "PYTHONUNBUFFERED": "1"}  # or SIGKILL would take the last lines of the log along
+    return {**ours, "PYTHONUNBUFFERED": "1"}  # otherwise the last lines of the log would be lost with SIGKILL

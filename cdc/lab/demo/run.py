@@ -1,4 +1,4 @@
-"""The demo from start to proof: shop, bridge and sink, backfill, traffic with two kills, drain, comparison."""
+"""Runs the demo: fills a shop, starts bridge and sink, waits for the backfill, makes traffic, kills both, compares."""
 
 from __future__ import annotations
 
@@ -28,9 +28,13 @@ _REST_S: Final = 3.0
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run found out; durations in seconds, ``load_ended_s`` on the monotonic clock.
+    """The result of a run.
 
-    ``changes`` were made in ``traffic_s``, after the backfill.
+    Attributes:
+        changes: row changes made after the backfill.
+        traffic_s: seconds that they took.
+        load_ended_s: when they ended, in monotonic seconds.
+        cut: the LSN that the replica showed at the end.
     """
 
     backfilled: Backfilled
@@ -44,19 +48,19 @@ class Outcome:
 
     @property
     def holds(self) -> bool:
-        """Nothing differs, nothing came twice or went back, no cut broke the invariant."""
+        """Whether nothing differs, no record came twice or out of order, and no cut broke the invariant."""
         return all(verdict.holds for verdict in self.verdicts) and not self.arrivals.broken_cuts
 
 
 class Demo:
-    """One run on servers that are up.
+    """One run of the demo on running servers.
 
     Args:
-        place: where to run; both databases are there and empty.
-        screen: told what happens.
-        row_count: how many rows the shop holds, about, before bridge and sink are started.
-        change_count: how many row changes to make once they are loaded.
-        seed: of the traffic.
+        place: where to run; both databases exist and are empty.
+        screen: shows what happens.
+        row_count: the approximate number of rows in the shop before bridge and sink start.
+        change_count: the number of row changes to make after these rows are loaded.
+        seed: the seed of the traffic.
     """
 
     def __init__(self, place: DemoPlace, screen: Screen, row_count: int, change_count: int, seed: int) -> None:
@@ -70,23 +74,23 @@ class Demo:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Make and fill the shop, then have bridge and sink run as long as the block does."""
+        """Make and fill the shop, then run bridge and sink until the block ends."""
         self._place.write_config()
         with psycopg.connect(self._place.source_dsn, autocommit=True) as source:
             rows = open_shop(source, self._row_count)
-        self._screen.say(f"a shop with {rows:,} rows in {len(TABLES)} tables; nobody has captured it yet")
+        self._screen.say(f"a shop with {rows:,} rows in {len(TABLES)} tables, which nothing has captured yet")
         with ExitStack() as exits:
             for daemon in self._daemons.values():
                 exits.enter_context(daemon)
             both = " and ".join(f"cdc {command} (pid {daemon.pid})" for command, daemon in self._daemons.items())
-            self._screen.say(f"starting {both}; traffic goes on")
+            self._screen.say(f"starting {both}; traffic continues")
             yield
 
     def prove(self, when_mirrored: Callable[[], None]) -> Outcome:
-        """See the rows from before loaded, drive the traffic, kill, wait until all is mirrored, compare.
+        """Wait for the backfill, make traffic, kill both daemons, wait until everything is mirrored, and compare.
 
         Args:
-            when_mirrored: called when nothing changes any more, before the comparison.
+            when_mirrored: called before the comparison, when nothing changes any more.
         """
         place = self._place
         topic = topic_name(place.name, "public.probes")
@@ -119,10 +123,10 @@ class Demo:
         return Outcome(backfilled, changes, load_ended - started, load_ended, cut, arrivals, interruptions, verdicts)
 
     def watch(self) -> None:
-        """Return only when a daemon ends by itself.
+        """Watch the daemons for ever.
 
         Raises:
-            StackError: it did.
+            StackError: a daemon ended by itself.
         """
         while True:
             for daemon in self._daemons.values():
@@ -130,7 +134,7 @@ class Demo:
             time.sleep(0.5)
 
     def _wait_mirrored(self, source: psycopg.Connection[Any], replica: psycopg.Connection[Any]) -> LSN:
-        """Until the replica holds all that is committed in the source now; where it stands then."""
+        """Wait until the replica holds everything that is committed in the source now; returns the replica's cut."""
         end = fence(source)
         self._screen.say(f"waiting until the replica's cut has passed {end}")
         cut = ZERO
@@ -163,7 +167,7 @@ class Demo:
             probes.check()
             under_way = len(probes.arrivals.committed) - len(probes.arrivals.on_replica)
             rate = done / (time.monotonic() - started)
-            self._screen.advance_to(done, f"{rate:,.0f}/s, {under_way} probes under way")
+            self._screen.advance_to(done, f"{rate:,.0f}/s, {under_way} probes in flight")
         self._screen.end()
         return done
 
@@ -174,7 +178,7 @@ class Demo:
     def _kill(self, command: str) -> int:
         daemon = self._daemons[command]
         self._interruptions.append(Interruption(command, time.monotonic()))
-        self._screen.say(f"[red]SIGKILL[/] cdc {command} (pid {daemon.pid}); traffic goes on")
+        self._screen.say(f"[red]SIGKILL[/] cdc {command} (pid {daemon.pid}); traffic continues")
         daemon.kill()
         return 0
 

@@ -1,4 +1,4 @@
-"""What the demo shows: a live line on a terminal, plain lines elsewhere, and the summary."""
+"""Shows the demo: a live line on a terminal, plain lines elsewhere, and the summary."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TABLE: Final[dict[str, Any]] = {
 
 
 class Screen:
-    """Progress of one run, on a terminal (``console.is_terminal``) live, otherwise a line every five seconds."""
+    """Shows the progress of a run: live on a terminal, otherwise as a line every five seconds."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -61,18 +61,18 @@ class Screen:
         return time.monotonic() - self._started
 
     def say(self, text: str) -> None:
-        """One line that stays, with the time since the start."""
+        """Print a line that stays, with the time since the start."""
         self._console.print(f"[dim]{self.elapsed_s:6.1f} s[/]  {text}", highlight=False, soft_wrap=True)
 
     def begin(self, what: str, total: int) -> None:
-        """A step of ``total`` units begins."""
+        """Begin to show a step of ``total`` units."""
         self._total = total
         self._next_plain = time.monotonic() + _PLAIN_INTERVAL_S
         self._live.reset(self._task, total=total, description=what, detail="", visible=True)
         self._live.start()
 
     def advance_to(self, done: int, detail: str) -> None:
-        """How far the step is."""
+        """Show how far the step is."""
         self._live.update(self._task, completed=done, detail=detail)
         now = time.monotonic()
         if not self._console.is_terminal and now >= self._next_plain:
@@ -80,23 +80,23 @@ class Screen:
             self.say(f"{done:,} of {self._total:,} changes{', ' * bool(detail)}{detail}")
 
     def end(self) -> None:
-        """The step is over."""
+        """Stop showing the step."""
         if self._live.live.is_started:
             self._live.stop()
 
     def backfills(self) -> AbstractContextManager[Callable[[Following], None]]:
-        """How far backfills are, as ``cdc backfill`` shows it; for while no step is under way."""
+        """Show the progress of backfills as ``cdc backfill`` does; not while a step is being shown."""
         return display(self._console, lambda line: self.say(escape(line)))
 
     def table(self, title: str, headings: Iterable[str], rows: Iterable[tuple[str, ...]]) -> None:
-        """A table whose first column is text and whose others are numbers; fits 80 columns."""
+        """Print a table whose first column is text and whose other columns are numbers; it fits 80 columns."""
         table = Table(title=title, **_TABLE)
         for number, heading in enumerate(headings):
             table.add_column(heading, justify="right" if number else "left")
         self._print_table(table, rows)
 
     def facts(self, title: str, rows: Iterable[tuple[str, str]]) -> None:
-        """What is what, line by line."""
+        """Print names and values, one pair per line."""
         self._print_table(Table(title=title, show_header=False, **_TABLE), rows)
 
     def _print_table(self, table: Table, rows: Iterable[tuple[str, ...]]) -> None:
@@ -106,6 +106,6 @@ class Screen:
         self._console.print(table)
 
     def lines(self, *texts: str) -> None:
-        """Lines as they are, rich markup allowed."""
+        """Print lines, which may contain rich markup."""
         for text in texts:
             self._console.print(text, highlight=False, soft_wrap=True)

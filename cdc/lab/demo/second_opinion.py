@@ -1,4 +1,4 @@
-"""The demo's end: Spark compares source, topics and replica by its own way of reading, and leaves a report."""
+"""The end of the demo: Spark compares source, topics and replica with code of its own, and writes a report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cdc.lab.stack.java import find_java
 from cdc.lab.stack.spark import SUBMIT_OPTIONS, SparkClasses
 
 _QUICK: Final = "-XX:TieredStopAtLevel=1"
-"""A shop is compared before what Java's second compiler does has paid for itself."""
+"""Turns Java's second compiler off: the comparison of a shop is over before that compiler pays off."""
 
 _STOP_TIMEOUT_S: Final = 20.0
 _TOLD: Final = ("IDENTICAL", "DIFFERENT", "NOT VERIFIED")
@@ -28,26 +28,26 @@ _LAST_LINES: Final = 15
 
 
 class SecondOpinion:
-    """``cdc reconcile`` on the demo's servers, beside what the demo does itself; ends with the block at the latest.
+    """Runs ``cdc reconcile`` on the demo's servers while the demo does its own comparison. It ends with the block.
 
     Args:
         place: the demo's servers.
-        screen: where to show what it says.
-        folder: for the report; it outlives the demo.
+        screen: shows the result.
+        folder: the folder of the report, which stays after the demo.
     """
 
     def __init__(self, place: DemoPlace, screen: Screen, folder: Path) -> None:
         self._place, self._screen, self._folder = place, screen, folder
-        self._output = tempfile.TemporaryFile("w+")  # noqa: SIM115  closed at the end of the block
+        self._output = tempfile.TemporaryFile("w+")  # noqa: SIM115  __exit__ closes it
         self._process: subprocess.Popen[str] | None = None
 
     def begin(self) -> None:
-        """Start it, if Spark is installed: most of its time is the start, which takes one core of two."""
+        """Start Spark, if it is installed. This comes early, because the start takes most of its time, on one core."""
         if importlib.util.find_spec("pyspark") is None:
             return
         command = [sys.executable, "-m", "cdc", "reconcile", "-c", str(self._place.config)]
         options = ["--master", "local[2]", "--conf", f"spark.driver.extraJavaOptions={_QUICK}"]
-        # The first demo leaves an archive of Spark's classes, which the next one starts with.
+        # The first demo writes an archive of Spark's classes, from which later demos start faster.
         java_options = f"{SparkClasses(find_java()).options(train=True)} {os.environ.get(SUBMIT_OPTIONS, '')}"
         self._process = subprocess.Popen(
             [*command, "--report", str(self._folder), *options],
@@ -58,16 +58,16 @@ class SecondOpinion:
         )
 
     def agrees(self) -> bool:
-        """Wait for it, and show what it says.
+        """Wait for Spark, and show its result.
 
         Returns:
-            Whether nothing speaks against the proof: all is identical, or Spark is not installed.
+            False if Spark found a difference or failed; True if all is identical, or Spark is not installed.
         """
         if self._process is None:
             self._screen.say("no second opinion by Spark, which is not installed: " + escape(extras.install("spark")))
             return True
         self._screen.say(
-            "a second opinion: Spark compares the three sides at one snapshot, bridge and sink still running"
+            "a second opinion: Spark compares the three sides at one snapshot, while bridge and sink keep running"
         )
         code = self._process.wait()
         self._output.seek(0)

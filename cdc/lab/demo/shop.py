@@ -1,7 +1,7 @@
-"""The shop's seeded traffic: every kind of change that a bridge has to get right, in one believable schema.
+"""The shop's seeded traffic: every kind of change that a bridge must get right, in one plausible schema.
 
-Every transaction keeps one invariant, ``orders.total`` = sum of the order's ``order_lines.amount``: a replica that
-ever shows anything but a commit prefix breaks it (``shop_tables.BROKEN_ORDERS`` counts such orders).
+Every transaction keeps an invariant: ``orders.total`` is the sum of ``order_lines.amount`` of the order. A replica that
+shows part of a transaction breaks it, and ``shop_tables.BROKEN_ORDERS`` counts the orders that do.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 _DESCRIPTION_BYTES = 4500
-"""Random bytes behind a description: as base64 about 6 kB that no compression shrinks, so it is stored out of line."""
+"""Random bytes in a description. As base64 they are about 6 kB and hardly compress, so they are stored out of line."""
 
 _KNOWN_ORDERS: Final = 2_000
-"""Orders from before that the traffic changes; more would cost the demo memory and time."""
+"""How many of the existing orders the traffic changes; more would cost the demo memory and time."""
 
 _ADJECTIVES = ("plain", "große", "tiny", "red", "складной", 'quoted "q"', "back\\slash", "two\nlines")
 _NOUNS = ("mug", "lamp", "椅子", "kettle", "blanket", "🧵 thread", "desk")
@@ -30,11 +30,11 @@ Change = Callable[[psycopg.Cursor[Any]], int]
 class Traffic:
     """Seeded mixed traffic on one connection; the same seed makes the same transactions.
 
-    It touches rows that were there before as well as rows of its own, so each of its tables' rows must be there.
+    It changes existing rows as well as its own, so the tables must be filled.
 
     Args:
-        connection: to the source, in autocommit mode, as ``open_shop`` left it.
-        seed: of every random choice.
+        connection: a connection to the source in autocommit mode, after ``open_shop``.
+        seed: the seed of all random choices.
     """
 
     def __init__(self, connection: psycopg.Connection[Any], seed: int) -> None:
@@ -60,9 +60,9 @@ class Traffic:
         )
 
     def step(self) -> int:
-        """Commit (or, one time in thirty, roll back) one transaction; the number of committed row changes.
+        """Commit one transaction, or roll it back one time in thirty; returns the number of committed row changes.
 
-        Rows touched by a cascade are counted by the server's rules, not here, so that the number is a lower bound.
+        Foreign keys with CASCADE may change more rows than are counted here, so the number is a lower bound.
         """
         if self._random.random() < 1 / 30:
             self._roll_back()
@@ -125,7 +125,7 @@ class Traffic:
             sku = self._random.choice(self._skus)
             cursor.execute("INSERT INTO order_lines VALUES (%s, %s, %s, 1, %s)", (order, number, sku, amount))
         cursor.execute("DELETE FROM carts WHERE customer = %s", (customer,))
-        # The stock changes, the description does not: the server sends "unchanged TOAST" for it.
+        # The stock changes and the description does not, so PostgreSQL sends "unchanged TOAST" for the description.
         cursor.execute("UPDATE products SET stock = stock - 1 WHERE sku = %s", (sku,))
         if not forget:
             self._orders[order] = lines
@@ -223,7 +223,7 @@ def _texts(connection: psycopg.Connection[Any], query: LiteralString) -> list[st
 
 
 def _some_orders(connection: psycopg.Connection[Any]) -> tuple[dict[int, dict[int, Decimal]], int]:
-    """Orders from all over the table, each with the amounts of its lines; and the highest id of all."""
+    """Returns orders spread over the table, each with the amounts of its lines, and the highest order id."""
     newest = connection.execute("SELECT max(id) FROM orders").fetchone()
     assert newest is not None
     every = max(newest[0] // _KNOWN_ORDERS, 1)

@@ -1,4 +1,4 @@
-"""The shop's tables, and the rows that they hold long before anybody captures them."""
+"""The shop's tables, and the rows that exist before anything captures them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CREATE TABLE carts (customer text, sku text, quantity integer NOT NULL, PRIMARY 
 CREATE TABLE probes (id bigint PRIMARY KEY, sent_at timestamptz NOT NULL DEFAULT clock_timestamp());
 """
 
-# A description is longer than what PostgreSQL keeps in the row, and shrinks little: it is stored out of line.
+# A description is too long for the row and hardly compresses, so PostgreSQL stores it out of line.
 _ROWS: Final = """
 INSERT INTO customers SELECT
     'c' || i || '@example.org',
@@ -61,7 +61,7 @@ FROM generate_series(1, %(customers)s, 10) i;
 INSERT INTO probes SELECT -i FROM generate_series(0, 99) i;
 """
 
-# Behind the rows: checked in one go, which takes a fraction of the time that each row on its own would.
+# Created after the rows: checking all rows at once takes a fraction of the time that checking each insert would.
 _REFERENCES: Final = """
 CREATE INDEX ON orders (customer);
 ALTER TABLE orders ADD FOREIGN KEY (customer) REFERENCES customers ON UPDATE CASCADE;
@@ -70,23 +70,23 @@ ANALYZE;
 """
 
 _MOST_PRODUCTS: Final = 1_000
-"""Each has a description of 5 kB: more of them would make the demo about those."""
+"""Each product has a description of 5 kB; with more of them, these would take most of the demo's time."""
 
 
 def open_shop(connection: psycopg.Connection[Any], row_count: int) -> int:
-    """Make the tables and fill each of them.
+    """Create the tables and fill them.
 
     Args:
-        connection: to an empty database, in autocommit mode.
-        row_count: how many rows about, in all tables together; seven in ten of them are order lines.
+        connection: a connection to an empty database, in autocommit mode.
+        row_count: the approximate number of rows in all tables; seven in ten of them are order lines.
 
     Returns:
-        How many rows there are.
+        The number of rows.
     """
     orders, customers = row_count // 5, row_count // 10
     counts = {"orders": orders, "customers": customers, "products": min(customers, _MOST_PRODUCTS)}
     connection.execute(_TABLES)
-    # Its parameters are put in by the client, so that one call takes several statements.
+    # A client cursor inserts the parameters itself, because the server takes them for a single statement only.
     psycopg.ClientCursor(connection).execute(_ROWS, counts)
     connection.execute(_REFERENCES)
     tables = sql.SQL(" UNION ALL ").join(

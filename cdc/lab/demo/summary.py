@@ -1,4 +1,4 @@
-"""The demo's result in words and numbers, every number of this very run."""
+"""Shows the demo's result in words and numbers, all of them from this run."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ def show(outcome: Outcome, screen: Screen) -> None:
     if outcome.holds:
         screen.lines(
             "[bold green]✓ source = topic = replica[/], although bridge and sink were killed on the way:",
-            f"  0 missing, 0 duplicates, 0 records went back, 0 torn cuts; {screen.elapsed_s:.0f} s in all.",
+            f"  0 missing, 0 duplicates, 0 out of order, 0 torn cuts; {screen.elapsed_s:.0f} s in all.",
         )
     else:
         screen.lines("[bold red]✗ the three sides differ[/]: this is a bug; the findings above name the keys.")
 
 
 def where_next(place: DemoPlace, screen: Screen, *, kept: bool) -> None:
-    """Say what to try now."""
+    """Print what to try next."""
     if not kept:
         screen.lines(
             "",
             "Next: `cdc demo --keep` leaves everything running, so that you can look around;",
-            "      `cdc check -c your.yaml` says what your own database needs;",
+            "      `cdc check -c your.yaml` shows what your own database needs;",
             "      docs/start.md takes you through it.",
         )
         return
@@ -55,7 +55,7 @@ def where_next(place: DemoPlace, screen: Screen, *, kept: bool) -> None:
         "[bold]Everything keeps running until Ctrl-C.[/] To try:",
         f"  cdc status -c {place.config}",
         f"  cdc check -c {place.config}",
-        f"  cdc backfill -c {place.config} public.orders   [dim]# publish the table again, beside the stream[/]",
+        f"  cdc backfill -c {place.config} public.orders   [dim]# publish the table again, alongside the stream[/]",
         f"  psql {place.source_dsn}       [dim]# change something here …[/]",
         f"  psql {place.replica_dsn}   [dim]# … and see it there; SELECT * FROM cdc.cut is the LSN[/]",
         f"  kcat -b {place.bootstrap} -t {place.name}.public.orders -X isolation.level=read_committed -K ' = ' -e",
@@ -86,8 +86,8 @@ def _numbers(outcome: Outcome) -> Iterator[tuple[str, str]]:
     backfilled = outcome.backfilled
     rate = backfilled.row_count / backfilled.seconds
     yield "backfill", f"{backfilled.row_count:,} rows in {backfilled.seconds:.1f} s, {rate:,.0f} rows/s"
-    yield "row changes before its end", f"{backfilled.changes:,}, which the stream brought"
-    yield "row changes made after it", f"{outcome.changes:,} in {outcome.traffic_s:.1f} s, kills included"
+    yield "row changes during it", f"{backfilled.changes:,}, published by the stream"
+    yield "row changes after it", f"{outcome.changes:,} in {outcome.traffic_s:.1f} s, including the kills"
     yield "rate", f"{outcome.changes / outcome.traffic_s:,.0f} changes/s, made by one connection"
     yield "records in the topics", f"{records:,}"
     for name, side, daemons in (
@@ -101,7 +101,7 @@ def _numbers(outcome: Outcome) -> Iterator[tuple[str, str]]:
     for one in interruptions:
         yield f"{_NAMES[one.daemon]} killed", _recovery(one)
     yield (
-        "cuts of the replica looked at",
+        "cuts of the replica checked",
         f"{arrivals.consistent_cuts + arrivals.broken_cuts}, torn: {arrivals.broken_cuts}",
     )
     yield "LSN that the replica shows", str(outcome.cut)

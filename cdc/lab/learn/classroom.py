@@ -1,6 +1,7 @@
-"""What lessons share: a broker, topics that are written, cleaned and read step by step, and the waiting.
+"""What lessons share: a broker, topics to write, clean and read step by step, and the waiting.
 
-A lesson says what it sees. What it does not see in time, or finds otherwise than it says, is an error and never text.
+A lesson only prints what it has seen. If it does not see an effect in time, or sees something else than its text says,
+it raises ``NotSeen`` instead of printing the text.
 """
 
 from __future__ import annotations
@@ -29,20 +30,21 @@ from cdc.topics.layout import Layout
 from cdc.topics.scan import Advance, read_layout
 
 SEGMENT_MS: Final = 500
-"""Segments of the lessons: long enough to write into one, short enough to wait for its end."""
+"""``segment.ms`` in the lessons: long enough to fill a segment, short enough to wait until it can be closed."""
 NEVER: Final = 1.0
 AT_ONCE: Final = 0.001
-"""Values of min.cleanable.dirty.ratio: the cleaner starts above it, and no share is above one."""
+"""Values of min.cleanable.dirty.ratio. The cleaner starts when the dirty share exceeds it, which is at most 1."""
 _WRITER: Final = {
     "partitioner": "murmur2_random",
-    # Without it a batch that is sent again may come behind a newer one, and an older value is the newest then.
+    # Without idempotence a retried batch may land after a newer one, and an old value would then be the newest.
     "enable.idempotence": True,
-    # What is written together is one batch.
+    # Records that are written together should form one batch, as the layouts of the lessons assume.
     "linger.ms": 20,
     "batch.size": 65_536,
     "log.connection.close": False,
 }
 PATIENCE_S: Final = 60.0
+"""How long a lesson waits for an effect. Brokers with default settings look for work of the cleaner every 15 s."""
 _LOOK_S: Final = 0.05
 _TIMEOUT_S: Final = 30.0
 
@@ -54,7 +56,7 @@ class NotSeen(CdcError):
 
 
 class LessonRecord(NamedTuple):
-    """A record as a consumer gets it; a tombstone's value is None."""
+    """A record as a consumer gets it; the value of a tombstone is None."""
 
     partition: int
     offset: int
@@ -66,9 +68,9 @@ class Topic:
     """A topic of one lesson.
 
     Args:
-        options: librdkafka settings, ``bootstrap.servers`` among them.
-        name: of a topic that exists.
-        segment_ms: its ``segment.ms``.
+        options: librdkafka settings, including ``bootstrap.servers``.
+        name: the name of an existing topic.
+        segment_ms: the topic's ``segment.ms``.
     """
 
     def __init__(self, options: Mapping[str, Any], name: str, segment_ms: int) -> None:
@@ -78,7 +80,7 @@ class Topic:
         self._producer = self._open()
 
     def put(self, records: Iterable[tuple[str, str | None]], partition: int | None = None) -> None:
-        """Write records, and see them acknowledged; the key chooses the partition unless one is named."""
+        """Write records and wait until they are acknowledged. Without ``partition``, the key decides where they go."""
         where: dict[str, Any] = {} if partition is None else {"partition": partition}
         for key, value in records:
             while True:
@@ -88,33 +90,36 @@ class Topic:
                 except BufferError:
                     self._producer.poll(0.1)
         if self._producer.flush(_TIMEOUT_S):
-            raise NotSeen(f"the broker did not take records for {self.name}", remedy="look at the broker's log")
+            raise NotSeen(
+                f"the broker did not acknowledge the records for {self.name} within {_TIMEOUT_S:.0f} s",
+                remedy="look at the broker's log",
+            )
 
     def close_segments(self, key: str, value: str | None, partitions: Iterable[int] = (0,)) -> None:
-        """Wait until the active segments are older than ``segment.ms``, then append the record that closes each."""
+        """Wait until the active segments are older than ``segment.ms``, then append a record, which closes each."""
         time.sleep(self._segment_s + 0.1)
         for number in partitions:
             self.put([(key, value)], number)
 
     def add_partitions(self, count: int) -> None:
-        """Let the topic have so many partitions from now on."""
+        """Raise the topic's partition count to ``count``."""
         admin = BrokerAdmin(self.options)
         admin.create_partitions([NewPartitions(self.name, count)])[self.name].result(_TIMEOUT_S)
-        self._producer = self._open()  # the one before goes by the old count for minutes
+        self._producer = self._open()  # the previous producer would use the old count for minutes
 
     def set(self, **settings: object) -> None:
-        """Change settings; ``segment_ms`` is ``segment.ms``."""
+        """Change topic settings; write ``segment_ms`` for ``segment.ms``."""
         with Cluster(self.options) as cluster:
             cluster.alter(self.name, _settings(settings))
 
     def records(self) -> list[LessonRecord]:
-        """Every committed record that is there, by partition in the order of the offsets."""
+        """Returns every committed record, ordered by partition and offset."""
         found = read_topic(BrokerAdmin(self.options), self.name)
         read = [LessonRecord(each.partition, each.offset, _text(each.key) or "", _text(each.value)) for each in found]
         return sorted(read, key=lambda each: (each.partition, each.offset))
 
     def layout(self, partition: int = 0) -> Layout:
-        """Its batches as they lie on the leader's disk."""
+        """Returns a partition's segments and batches as they lie on the leader's disk."""
         with Cluster(self.options) as cluster:
             place = cluster.places([self.name])[self.name][partition]
             ends = cluster.ends([place])[self.name, partition]
@@ -123,7 +128,7 @@ class Topic:
             return read_layout(wire, place, ends.start, ends.high_watermark, settings=parsed, advance=_ignore)
 
     def report(self) -> TopicReport:
-        """What ``cdc topics inspect`` finds in it."""
+        """Returns what ``cdc topics inspect`` finds in the topic."""
         with Cluster(self.options) as cluster:
             places, settings = cluster.places([self.name])[self.name], cluster.settings([self.name])[self.name]
             now_ms = time.time_ns() // 1_000_000
@@ -134,15 +139,16 @@ class Topic:
 
 
 class Classroom:
-    """Where lessons are held; a context manager that takes their topics away.
+    """The place where lessons run: a context manager that deletes their topics at the end.
 
     Args:
         bootstrap: the brokers.
-        page: what is shown.
-        open_postgres: starts a PostgreSQL, which the caller ends; for lessons about the bridge.
+        page: where lessons print.
+        open_postgres: starts a PostgreSQL, which the caller stops; for lessons about the bridge.
 
     Attributes:
-        exits: what a lesson leaves here ends with the room, so that what the lesson showed can be looked at until then.
+        exits: closed together with the classroom. A lesson puts its servers here, so that what it showed can still
+            be looked at after it has ended.
     """
 
     def __init__(self, bootstrap: str, page: LessonPage, open_postgres: Callable[[], Postgres]) -> None:
@@ -160,7 +166,7 @@ class Classroom:
             self._remove_topics()
 
     def topic(self, lesson: str, partitions: int = 1, **settings: object) -> Topic:
-        """A new topic that the cleaner leaves alone, until ``min.cleanable.dirty.ratio`` is lowered."""
+        """Create a topic that the cleaner leaves alone until ``min.cleanable.dirty.ratio`` is lowered."""
         wanted = {
             "cleanup_policy": "compact",
             "segment_ms": SEGMENT_MS,
@@ -175,33 +181,33 @@ class Classroom:
         return Topic(self.options, name, int(str(wanted["segment_ms"])))
 
     def until(self, what: str, look: Callable[[], Found | None]) -> Found:
-        """What ``look`` finds at last.
+        """Call ``look`` until it returns something, and return that.
 
         Raises:
-            NotSeen: it finds nothing for ``PATIENCE_S``.
+            NotSeen: ``look`` returned None for ``PATIENCE_S``.
         """
         deadline = time.monotonic() + PATIENCE_S
         while (found := look()) is None:
             if time.monotonic() > deadline:
                 raise NotSeen(
                     f"the lesson waited {PATIENCE_S:.0f} s in vain for this: {what}",
-                    remedy="brokers of your own clean as often as log.cleaner.backoff.ms says; "
+                    remedy="if CDC_KAFKA names your own brokers, their log.cleaner.backoff.ms may be too long: "
                     "unset CDC_KAFKA, or run the lesson with --backend embedded",
                 )
             time.sleep(_LOOK_S)
         return found
 
     def check(self, holds: bool, what: str) -> None:
-        """Make sure of what the lesson says next.
+        """Make sure that what the lesson says next is true.
 
         Raises:
-            NotSeen: it does not hold.
+            NotSeen: it is not.
         """
         if not holds:
-            raise NotSeen(f"the lesson would say what is not so here: {what}", remedy="run the lesson again")
+            raise NotSeen(f"the lesson expected this, but saw otherwise: {what}", remedy="run the lesson again")
 
     def _remove_topics(self) -> None:
-        """As far as the broker still answers."""
+        """Delete the topics; a broker that no longer answers keeps them."""
         if self._topics:
             admin = BrokerAdmin(self.options)
             for future in admin.delete_topics(self._topics, operation_timeout=10).values():
@@ -210,7 +216,7 @@ class Classroom:
 
 
 def fold(records: Iterable[LessonRecord], before: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The state that records come to, after that of ``before``: each key's newest value, and no deleted key."""
+    """Apply records to the state ``before`` and return the result: each key's newest value, without deleted keys."""
     state = dict(before or {})
     for each in records:
         if each.value is None:
@@ -221,12 +227,12 @@ def fold(records: Iterable[LessonRecord], before: Mapping[str, str] | None = Non
 
 
 def begin(_place: PartitionPlace, _steps: int) -> Advance:
-    """Nobody follows how far a reading is: topics of lessons are small."""
+    """Returns a progress callback that ignores progress: the topics of lessons are small."""
     return _ignore
 
 
 def _ignore(_done: int) -> None:
-    """Told of progress."""
+    """Does nothing with progress."""
 
 
 def _settings(settings: Mapping[str, object]) -> dict[str, str]:

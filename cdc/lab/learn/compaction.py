@@ -13,14 +13,14 @@ _WRITTEN = [("A", "1"), ("B", "2"), ("A", "3"), ("C", "1"), ("B", "4"), ("A", "5
 
 
 def teach(room: Classroom) -> None:
-    """Write, look, let the cleaner pass, look again."""
+    """Write records, show them, let the cleaner pass, and show them again."""
     page, topic = room.page, room.topic("compaction")
     topic.put(_WRITTEN)
     before = topic.records()
     room.check([(each.key, each.value) for each in before] == _WRITTEN, "all eight records are there")
     page.say(
-        f"Eight records were written to {topic.name}, a topic with cleanup.policy=compact. The cleaner is held off "
-        "for now: min.cleanable.dirty.ratio is 1, and it starts when the dirty share is above that."
+        f"This lesson wrote eight records to {topic.name}, a topic with cleanup.policy=compact. The cleaner stays "
+        "away for now: it starts when the dirty share exceeds min.cleanable.dirty.ratio, which is 1 here."
     )
     newest = {each.key: each.offset for each in before}
     page.table(
@@ -32,16 +32,16 @@ def teach(room: Classroom) -> None:
         ],
     )
     page.say(
-        "They lie in the active segment, the one that is written to, and the cleaner never touches that. No clock "
-        "closes a segment either: the next append does, once segment.ms (half a second here) has gone by. So a "
-        "ninth record follows, after a while, and then the cleaner may start."
+        "All of them lie in the active segment, the one that Kafka appends to. The cleaner never touches it. No timer "
+        "closes it either: the first append after segment.ms (half a second here) does. So the lesson waits, writes "
+        "a ninth record, and lets the cleaner start."
     )
     topic.close_segments("D", "7")
     topic.set(min_cleanable_dirty_ratio=AT_ONCE)
-    after = room.until("the cleaner removes what is superseded", lambda: _clean(topic))
+    after = room.until("the cleaner removes superseded records", lambda: _clean(topic))
 
     kept = {each.offset: each for each in after}
-    room.check(set(before) >= set(after[:-1]), "every record that stayed has its old offset")
+    room.check(set(before) >= set(after[:-1]), "every kept record has its old offset")
     room.check(fold(after) == {**fold(before), "D": "7"}, "the state is the same as before")
     page.table(
         "After one pass of the cleaner",
@@ -52,16 +52,16 @@ def teach(room: Classroom) -> None:
         ],
     )
     landed = _first_at(topic, 0)
-    room.check(landed == after[0].offset, "a read at a removed offset lands on the next one")
+    room.check(landed == after[0].offset, "a read at a removed offset lands on the next record")
     page.say(
-        f"{len(before) + 1 - len(after)} records are gone, and {len(after)} are left. Nothing was renumbered or "
-        f"reordered. Who asks for offset 0 now gets the next one that is there: offset {landed}. So end minus start, "
-        f"{after[-1].offset + 1 - before[0].offset}, is not the number of records."
+        f"{len(before) + 1 - len(after)} records are gone, {len(after)} are left. Kafka renumbered and reordered "
+        f"nothing. A consumer that asks for offset 0 now gets the next record that exists, at offset {landed}. So end "
+        f"minus start, {after[-1].offset + 1 - before[0].offset}, is not the number of records."
     )
     page.remember(
-        "Of each key, the newest record stays for ever, with its offset, in its place. Older records stay until the "
-        "cleaner passes, so keep the last one while you read, and never take a topic for deduplicated. Only closed "
-        "segments are cleaned, and only an append closes one.",
+        "The newest record of each key stays for ever, and keeps its offset. Older records stay until the cleaner "
+        "passes. So a topic is never free of duplicates: when you read it, let a later record of a key replace the "
+        "earlier one. The cleaner works on closed segments only, and only an append closes a segment.",
         "cdc topics inspect users -b localhost:9092",
     )
 

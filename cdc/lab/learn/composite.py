@@ -1,4 +1,4 @@
-"""Lesson: keys of several columns, and why they are not joined to one string."""
+"""Lesson: keys of several columns, and why they must not be joined into one string."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _NAMES = ["Ann", "Ben"]
 
 
 def teach(room: Classroom) -> None:
-    """Two rows under joined keys and under JSON keys; then the same row under two spellings."""
+    """Write two rows under joined keys and under JSON keys, then one row under two spellings of its key."""
     page = room.page
     joined, apart = room.topic("joined"), room.topic("composite")
     page.say(
-        "Two rows have keys of two columns. One topic gets the columns joined with a dash, the other one gets them as "
-        "a JSON object, which is how the bridge writes keys."
+        "Here are two rows of a table whose key has two columns. In one topic, the key is the columns joined with a "
+        "dash. In the other it is a JSON object, which is how the bridge writes keys."
     )
     page.table(
         "Two rows, two ways to write a key",
@@ -37,9 +37,9 @@ def teach(room: Classroom) -> None:
     room.check(fold(left[joined.name]) == {"a-b-c": "Ben"}, "one row is left under joined keys")
     room.check(len(fold(left[apart.name])) == 2, "both rows are left under JSON keys")
     page.say(
-        "“a-b” with “c” and “a” with “b-c” are the same joined text. To Kafka that is one key: Ben is Ann's new "
-        "version, and the cleaner took Ann away. Deleting one of them deletes both. No separator helps, as long as a "
-        "value may contain it."
+        "“a-b” with “c” and “a” with “b-c” give the same joined text. To Kafka this is one key: it takes Ben for the "
+        "new version of Ann, and the cleaner removed Ann. Deleting one of them deletes both. Another separator does "
+        "not help as long as a value may contain it."
     )
 
     spelled = orjson.dumps({"user": "c", "region": "a-b"}).decode()
@@ -51,14 +51,14 @@ def teach(room: Classroom) -> None:
     )
     room.check(len(both) == 3, "both spellings stay")
     page.say(
-        "The cleaner compares bytes. The same columns in another order, one more space, or 1.0 for 1, and it is "
-        "another key: the old row stays for ever, and a tombstone misses it. So one function writes every key. The "
-        "bridge takes the columns in the order of the primary key, without spaces."
+        "The cleaner compares bytes. If the columns come in another order, or with one more space, or with 1.0 instead "
+        "of 1, that is another key: the old row stays for ever, and a tombstone misses it. So let one function write "
+        "every key. The bridge writes the columns in the order of the primary key, without spaces."
     )
     page.remember(
-        "Write a key of several columns as an object or an array, never as a joined text. Let everybody who writes a "
-        "topic make its keys with the same code, down to the byte. Columns in a fixed order also let a view answer for "
-        "“everything in region a”.",
+        "Write a key of several columns as an object or an array, never as joined text. Everybody who writes to the "
+        "topic must produce the same key down to the byte, so share the code. With the columns in a fixed order, a "
+        "view can also answer “everything in region a”.",
         "cdc health public.stock -c shop.yaml",
     )
 
@@ -72,8 +72,8 @@ def _json(row: dict[str, str]) -> str:
 
 
 def _cleaned(room: Classroom, topic: Topic, records: Sequence[tuple[str, str]]) -> list[LessonRecord]:
-    """Write records, and tell what a pass over everything leaves."""
-    # Two records of a key of their own: when the first is gone, the pass was there.
+    """Write records, and return those that a pass over all of them leaves."""
+    # The witness has two records: when the first is gone, the cleaner has passed.
     topic.put([*records, ("witness", "1"), ("witness", "2")])
     topic.close_segments("witness", "3")
     topic.set(min_cleanable_dirty_ratio=AT_ONCE)

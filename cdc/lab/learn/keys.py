@@ -1,4 +1,4 @@
-"""Lesson: how keys are spread over partitions, which are hot, and what more partitions do to them."""
+"""Lesson: how keys are spread over partitions, which keys are hot, and what adding partitions does to them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _HOT_RECORDS = 700
 
 
 def teach(room: Classroom) -> None:
-    """Spread keys, find the hot one, add partitions, and look for what is torn apart."""
+    """Spread keys, find the hot one, add partitions, and look for keys that are now in two of them."""
     page, topic = room.page, room.topic("keys", partitions=_PARTITIONS)
     names = [f"customer-{number:03}" for number in range(_CUSTOMERS)]
     tests = ["test-a", "test-b", "test-c"]
     topic.put((name, "before") for name in [*tests, *names, *[_HOT] * _HOT_RECORDS])
     page.say(
-        f"{topic.name} has {_PARTITIONS} partitions. A producer chooses one by the hash of the key: murmur2 in Java "
-        "clients, and here. librdkafka's default is CRC32, so a Python program that sets no partitioner would put "
-        "most of these keys elsewhere."
+        f"{topic.name} has {_PARTITIONS} partitions. A producer hashes the key to choose one. Java clients use "
+        "murmur2, and so does this lesson. librdkafka uses CRC32 by default, so a Python program that does not set a "
+        "partitioner would put most of these keys elsewhere."
     )
     where = {each.key: each.partition for each in topic.records()}
     page.table(
@@ -33,22 +33,22 @@ def teach(room: Classroom) -> None:
     room.check(all(where[key] == _by("murmur2", key) for key in names), "every key is where murmur2 puts it")
 
     placed = _placement(topic)
-    page.table("How they are spread", ("partition", "keys", "records", "share of records"), _shares(placed))
+    page.table("How the keys are spread", ("partition", "keys", "records", "share of records"), _shares(placed))
     hot = [(key.decode(), count, where[key.decode()]) for key, count in placed.hot[:3]]
     page.table("The busiest keys", ("key", "records", "partition"), hot)
     page.say(
-        f"Keys are spread evenly, records are not: {hot[0][0]} alone has {hot[0][1]:,} of {sum(placed.records):,}. All "
-        "records of a key lie in one partition. That keeps them in order and lets the cleaner see them as one key, and "
-        "it means that more partitions do not help a hot key."
+        f"The keys are spread evenly, the records are not: {hot[0][0]} alone has {hot[0][1]:,} of "
+        f"{sum(placed.records):,}. All records of a key lie in one partition. This keeps them in order, and the "
+        "cleaner can compare them. It also means that more partitions do not help against a hot key."
     )
 
     topic.add_partitions(_MORE)
     topic.put((name, "after") for name in names)
     torn = _placement(topic)
     page.say(
-        f"Now somebody adds partitions: {_MORE} instead of {_PARTITIONS}. Nothing is moved. But hash modulo {_MORE} is "
-        f"another place, so when every customer is written once more, {torn.split_count} of {_CUSTOMERS} come to a "
-        "partition that holds nothing of them."
+        f"Now somebody adds partitions: {_MORE} instead of {_PARTITIONS}. Kafka moves nothing. But hash modulo "
+        f"{_MORE} is another number than hash modulo {_PARTITIONS}. So when every customer is written once more, "
+        f"{torn.split_count} of {_CUSTOMERS} go to a partition that holds no earlier record of theirs."
     )
     key = next(each.key.decode() for each in torn.split)
     topic.put([(key, None)])
@@ -62,14 +62,14 @@ def teach(room: Classroom) -> None:
         [(each.partition, each.offset, each.value or "null: deleted") for each in left],
     )
     page.say(
-        f"{key} was deleted, and the cleaner has passed. It cleans each partition for itself, so the old row in "
-        f"partition {where[key]} stays for ever: the tombstone is in another partition. What a reader takes for the "
-        "truth depends on which partition it reads first."
+        f"{key} was deleted, and the cleaner has passed. But the cleaner works on each partition alone, and the "
+        f"tombstone is in another one, so the old row in partition {where[key]} stays for ever. Whether a reader "
+        "believes in the row or in the delete depends on which partition it reads first."
     )
     page.remember(
-        "A key has one partition as long as every writer uses the same partitioner and the partition count never "
-        "changes. Choose the count before the first write; for another one, write into a new topic. A hot key is "
-        "mended in the key, not with partitions.",
+        "A key stays in one partition as long as every writer uses the same partitioner and the partition count never "
+        "changes. Choose the count before the first write. To change it, write everything to a new topic. Against a "
+        "hot key, change the key; more partitions do not help.",
         "cdc topics partitioner users -b localhost:9092",
     )
 
@@ -96,7 +96,7 @@ def _shares(placed: KeyPlacement) -> list[tuple[int, int, int, str]]:
 
 
 def _passed(topic: Topic, key: str) -> list[LessonRecord] | None:
-    """The records of a key, once no partition holds two records of any key."""
+    """Returns the records of a key once no partition holds two records of any key; None before."""
     records = topic.records()
     places = {(each.partition, each.key) for each in records}
     return [each for each in records if each.key == key] if len(places) == len(records) else None

@@ -1,4 +1,4 @@
-"""The lessons, by name, in the order in which they are best taken. Each is imported when it is run."""
+"""The lessons by name, in the order in which to take them. Each is imported when it runs."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from cdc.lab.learn.classroom import Classroom
 
 
 class Lesson(NamedTuple):
-    """A module of this room with a function ``teach``.
+    """One lesson: a module of this package with a function ``teach``.
 
     Attributes:
-        question: what it answers, for the list.
-        module: its name.
+        question: the question that the lesson answers, as ``cdc learn`` lists it.
+        module: the module's name.
     """
 
     question: str
     module: str
 
     def teach(self, room: Classroom) -> None:
-        """Run it.
+        """Run the lesson.
 
         Raises:
-            NotSeen: it did not see what it says.
+            NotSeen: the lesson did not see what it says.
         """
         importlib.import_module(f"cdc.lab.learn.{self.module}").teach(room)
 
 
 LESSONS: Final[Mapping[str, Lesson]] = {
-    "compaction": Lesson("what stays of eight records, and where", "compaction"),
-    "log": Lesson("what is a segment, the head, the tail, a pass?", "log"),
+    "compaction": Lesson("which of eight records stay, and where?", "compaction"),
+    "log": Lesson("what are segment, head, tail and pass?", "log"),
     "tombstones": Lesson("what becomes of a delete, and who misses it?", "tombstones"),
-    "rebuild": Lesson("how does state come back from offset zero?", "rebuild"),
-    "keys": Lesson("where do keys lie, and what do more partitions do?", "keys"),
-    "composite": Lesson("why is a-b-c no key of two columns?", "composite"),
+    "rebuild": Lesson("how do you get state back from offset 0?", "rebuild"),
+    "keys": Lesson("where do keys go, and what if you add partitions?", "keys"),
+    "composite": Lesson("why is a-b-c a bad key for two columns?", "composite"),
     "schemas": Lesson("what do readers see when columns come and go?", "schemas"),
     "standard": Lesson("what does compaction cost and save?", "standard"),
 }

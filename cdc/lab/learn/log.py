@@ -1,4 +1,4 @@
-"""Lesson: segments, head and tail of a log, and what a pass of the cleaner does to them."""
+"""Lesson: the segments, head and tail of a log, and what a pass of the cleaner does to them."""
 
 from __future__ import annotations
 
@@ -13,28 +13,29 @@ _HEADINGS = ("part", "offsets", "records", "bytes", "")
 
 
 def teach(room: Classroom) -> None:
-    """Three segments, a pass, two more, and another pass."""
+    """Fill three segments, let the cleaner pass, fill two more, and let it pass again."""
     page, topic = room.page, room.topic("log")
     _fill(topic, segments=3)
     page.say(
-        f"{topic.name} has one partition, and got {_VERSIONS} versions of {_KEYS} keys three times, with a pause "
-        "longer than segment.ms between them. A partition is a row of files, the segments. Each is named after its "
-        "first offset. Only the last one, the active segment, is written to."
+        f"{topic.name} has one partition. Three times, this lesson wrote {_VERSIONS} versions of {_KEYS} keys to it, "
+        "and then paused for longer than segment.ms. A partition is a sequence of files, the segments. Each is named "
+        "after its first offset. Kafka appends to the last one only, the active segment."
     )
     layout = topic.layout()
     room.check(len(layout.segments) == 4 and layout.cleaned_ms is None, "there are four segments, none cleaned")
     page.table("Before any pass: all of it is head", _HEADINGS, _rows(topic, layout))
     page.say(
-        "The head is what was appended since the last pass: every record in its place, offsets without gaps. The "
-        "cleaner reads closed segments of the head first, and puts the last offset of each key into a map (24 bytes "
-        "a key). Then it copies the log from its beginning up to there, and leaves out what the map knows a newer "
-        "record of. New files replace the old ones, segment group by segment group; reading goes on meanwhile."
+        "The head is everything that was appended since the last pass: all records are there, and the offsets have no "
+        "gaps. The cleaner first reads the closed segments of the head, and notes the last offset of each key in a map "
+        "(24 bytes a key). Then it copies the log from its beginning to the end of those segments, and leaves out each "
+        "record whose key has a later offset in the map. New files replace the old ones, one group of segments after "
+        "the other. Consumers can read all the time."
     )
     first = _pass(room, topic, layout)
     page.table("After the first pass", _HEADINGS, _rows(topic, first))
     page.say(
-        "What was cleaned is the tail now: one record for each key, with gaps between the offsets, in one file, "
-        "because small segments are merged. The active segment was left alone, whatever is in it."
+        "The cleaned part is now the tail: one record for each key, with gaps between the offsets. It is a single "
+        "file, because the cleaner merges small segments. The active segment was not touched."
     )
 
     topic.set(min_cleanable_dirty_ratio=NEVER)
@@ -45,24 +46,25 @@ def teach(room: Classroom) -> None:
     dirty = closed - grown.cleaned_bytes
     page.say(
         f"The dirty ratio is the head's share of all closed bytes: {dirty:,} / {closed:,} = {dirty / closed:.2f}. The "
-        f"next pass starts when it is above min.cleanable.dirty.ratio. It reads {dirty:,} bytes for the map and then "
-        f"{closed:,} for the copy, the tail among them. The lower the ratio, the more often the tail is copied: if "
-        "every record survives, the cleaner writes each byte ten times at 0.1, and twice at 0.5."
+        "next pass starts when this ratio exceeds min.cleanable.dirty.ratio. The pass will read "
+        f"{dirty:,} bytes for the map and then {closed:,} for the copy, including the tail. The lower you set the "
+        "ratio, the more often the cleaner copies the tail: if every record survives, it writes each byte ten times "
+        "at 0.1, and twice at 0.5."
     )
     second = _pass(room, topic, grown)
     page.table("After the second pass", _HEADINGS, _rows(topic, second))
-    room.check(second.cleaned_until > first.cleaned_until, "the second pass came further than the first")
+    room.check(second.cleaned_until > first.cleaned_until, "the second pass got further than the first")
     page.remember(
-        f"The cleaner came as far as offset {first.cleaned_until} in its first pass and {second.cleaned_until} in its "
-        "second. Each pass reads the dirty head, and copies everything before it again. What is in the active "
-        "segment waits, and on a partition that nobody writes to it waits for ever.",
+        f"The cleaner got to offset {first.cleaned_until} in its first pass, and to {second.cleaned_until} in its "
+        "second. Each pass reads the dirty head, and copies everything before it again. Records in the active "
+        "segment wait until an append closes it. On a partition that nobody writes to, they wait for ever.",
         "cdc topics inspect users -b localhost:9092",
         "cdc topics estimate users -b localhost:9092",
     )
 
 
 def _fill(topic: Topic, segments: int) -> None:
-    """So many segments, and one more that is active and holds a single record."""
+    """Write ``segments`` closed segments; one more is active after that, and holds a single record."""
     for number in range(segments):
         if number:
             topic.close_segments("key-00", "closes the segment before")
@@ -77,7 +79,7 @@ def _pass(room: Classroom, topic: Topic, before: Layout) -> Layout:
     topic.set(min_cleanable_dirty_ratio=AT_ONCE)
 
     def cleaned() -> Layout | None:
-        # Records first: a layout that is read behind them is of after the pass.
+        # Read the records first: if they show that the pass is over, a layout read after them shows it, too.
         left = sum(each.offset < active for each in topic.records())
         return topic.layout() if left == _KEYS else None
 

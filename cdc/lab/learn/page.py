@@ -1,4 +1,4 @@
-"""What a lesson shows on a terminal of 80 columns: paragraphs, tables, and what to remember."""
+"""The output of a lesson on a terminal of 80 columns: paragraphs, tables, and what to remember."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _NUMBER: Final = re.compile(r"[-+]?\d[\d,.]*( ?[%×a-zA-Zµ/]+)?$|–$|$")
 
 
 class LessonPage:
-    """Prints to one console.
+    """Prints a lesson to a console.
 
     Args:
-        console: where to; it is not used wider than 80 columns.
+        console: where to print; its width is limited to 80 columns.
     """
 
     def __init__(self, console: Console) -> None:
@@ -26,17 +26,17 @@ class LessonPage:
         console.width = min(console.width, WIDTH)
 
     def title(self, name: str, question: str) -> None:
-        """A lesson begins."""
+        """Print the heading of a lesson."""
         self._console.print()
         self._console.rule(f"[bold]{name}[/]: {question}", align="left")
 
     def say(self, text: str) -> None:
-        """A paragraph; line breaks in it count as spaces."""
+        """Print a paragraph; line breaks in ``text`` count as spaces."""
         self._console.print()
         self._console.print(" ".join(text.split()), highlight=False, markup=False)
 
     def table(self, title: str, headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """Rows of cells; a column that holds nothing but numbers is aligned to the right."""
+        """Print a table; a column that holds only numbers is aligned to the right."""
         cells = [[_cell(each) for each in row] for row in rows]
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
         for number, heading in enumerate(headings):
@@ -49,7 +49,7 @@ class LessonPage:
         self._console.print(Padding(table, (0, 0, 0, 2), expand=False), highlight=False, markup=False)
 
     def remember(self, text: str, *commands: str) -> None:
-        """The end of a lesson: a few sentences, and what shows the same on somebody's own topic."""
+        """Print the end of a lesson: a few sentences, and the commands that show the same on the reader's own topic."""
         self._console.print()
         self._console.print("What to remember", style="bold")
         self._console.print(Padding(" ".join(text.split()), (0, 0, 0, 2), expand=False), highlight=False, markup=False)

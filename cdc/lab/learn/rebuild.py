@@ -1,4 +1,4 @@
-"""Lesson: the whole state is read back from offset zero, after a cleaning, and is what it was."""
+"""Lesson: a service reads its whole state back from offset 0 after a pass of the cleaner, and nothing is missing."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def teach(room: Classroom) -> None:
     page, topic = room.page, room.topic("rebuild", partitions=_PARTITIONS)
     state = _work(topic)
     written = topic.records()
-    room.check(fold(written) == state, "the topic comes to the service's state")
+    room.check(fold(written) == state, "the records of the topic add up to the service's state")
     page.say(
-        f"A service wrote {len(written):,} changes of {_KEYS} accounts to {topic.name}, {_PARTITIONS} partitions, "
-        f"every tenth a delete. It holds {len(state):,} accounts in memory. Then the cleaner passes, and the service "
-        "loses its memory."
+        f"A service wrote {len(written):,} changes of {_KEYS} accounts to {topic.name}, which has {_PARTITIONS} "
+        f"partitions. About one change in ten is a delete. The service holds {len(state):,} accounts in memory. Now "
+        "the cleaner passes, and the service loses its memory."
     )
     topic.close_segments("marker", None, range(_PARTITIONS))
     topic.set(min_cleanable_dirty_ratio=AT_ONCE)
@@ -40,32 +40,32 @@ def teach(room: Classroom) -> None:
     rebuilt, rows = _rebuild(topic)
     took = time.monotonic() - began
     page.table(
-        "Read from offset 0 to the ends that were asked for first",
+        "Read from offset 0 to the ends noted at the start",
         ("partition", "end", "last record", "read", "accounts"),
         rows,
     )
     room.check(rebuilt == state, "the rebuilt state is the state that was lost")
     page.say(
-        f"{sum(row[3] for row in rows):,} records were read in {took:.2f} s, where {len(written):,} had been "
-        f"written. They come to {len(rebuilt):,} accounts, and all of them are equal to what the service held before."
+        f"The service wrote {len(written):,} records, and had to read {sum(row[3] for row in rows):,} of them, which "
+        f"took {took:.2f} s. They come to {len(rebuilt):,} accounts, each equal to what the service held before."
     )
     hidden = next(row for row in rows if row[1] != row[2] + 1)
     page.say(
-        f"When is a rebuild over? Not when nothing comes for a while: a slow broker looks the same. Nor when the "
-        f"record before the end was seen: partition {hidden[0]} ends at {hidden[1]}, and its last record is "
-        f"{hidden[2]}, because the end of a Kafka transaction takes an offset that no reader gets. Ask for the ends "
-        "first, then read until your position has reached them."
+        f"When is a rebuild complete? Not when nothing arrives for a while: a slow broker looks the same. Nor when you "
+        f"have seen the record before the end: partition {hidden[0]} ends at {hidden[1]}, but its last record is at "
+        f"{hidden[2]}, because the end of a Kafka transaction takes an offset that no consumer gets. Ask for the end "
+        "offsets first, then read until your position reaches them."
     )
     page.remember(
-        "A compacted topic holds the final value of every key, so a reader can lose everything and begin at offset 0. "
-        "It takes every partition, without a consumer group, and is ready when its position has reached the ends that "
-        "it asked for at the start. How long that takes is a number that you should know before you need it.",
+        "A compacted topic holds the final value of every key, so a service that lost everything can begin at offset "
+        "0. It reads all partitions, without a consumer group. It is ready when its position has reached the end "
+        "offsets that it asked for at the start. Measure how long this takes before you need it.",
         "cdc topics rebuild-test users -b localhost:9092",
     )
 
 
 def _work(topic: Topic) -> dict[str, str]:
-    """What the service does: it changes its own state, and writes each change."""
+    """Do what the service does: change its own state, and write each change to the topic."""
     chance, state = random.Random(7), dict[str, str]()
     changes: list[tuple[str, str | None]] = []
     for number in range(_WRITES):
@@ -81,7 +81,7 @@ def _work(topic: Topic) -> dict[str, str]:
 
 
 def _half(topic: Topic, written: int) -> list[LessonRecord] | None:
-    """What is left, once every partition lost half of its records."""
+    """Returns the records once every partition is down to less than half of its share; None before."""
     records = topic.records()
     few = written / _PARTITIONS / 2
     counts = [sum(each.partition == number for each in records) for number in range(_PARTITIONS)]
@@ -89,7 +89,7 @@ def _half(topic: Topic, written: int) -> list[LessonRecord] | None:
 
 
 def _commit_nothing_new(room: Classroom, topic: Topic) -> None:
-    """A Kafka transaction that changes nothing; its end takes an offset in partition 0."""
+    """Run a Kafka transaction that changes no account; its commit marker takes an offset in partition 0."""
     before = _ends(topic)[0]
     producer = Producer(
         {**topic.options, "transactional.id": f"{topic.name}-{secrets.token_hex(3)}"}, logger=BROKER_LOG
@@ -98,7 +98,7 @@ def _commit_nothing_new(room: Classroom, topic: Topic) -> None:
     producer.begin_transaction()
     producer.produce(topic.name, key="marker", partition=0)
     producer.commit_transaction(30)
-    # A commit is decided before its marker is written to the partitions.
+    # The commit is decided, and acknowledged, before the marker is written to the partitions.
     room.until("the marker of a Kafka transaction", lambda: True if _ends(topic)[0] == before + 2 else None)
 
 
@@ -107,7 +107,7 @@ def _ends(topic: Topic) -> dict[int, int]:
 
 
 def _rebuild(topic: Topic) -> tuple[dict[str, str], list[tuple[int, int, int, int, int]]]:
-    """The state, and of each partition: number, end, last offset, records, keys."""
+    """Returns the state, and for each partition: number, end, last offset, records, keys."""
     admin = BrokerAdmin(topic.options)
     with closing(open_once(admin)) as reader:
         partitions = partitions_of(admin, topic.name)

@@ -1,4 +1,4 @@
-"""Lesson: rows under three definitions in one topic, written by a real bridge, and what readers see."""
+"""Lesson: one topic holds rows under three definitions, written by a real bridge; what do readers see?"""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _START_S = 60.0
 
 
 def teach(room: Classroom) -> None:
-    """Change a table's columns under a running bridge and a running sink."""
+    """Change a table's columns while a bridge and a sink are running."""
     page, stack = room.page, Stack(room.open_postgres(), GivenKafka(room.options["bootstrap.servers"]))
     here = room.exits.enter_context(place(stack))
     topic = topic_name(here.name, "public", "customers")
@@ -44,7 +44,7 @@ def teach(room: Classroom) -> None:
         )
         source.execute(_TABLE)
         follow = exits.enter_context(_Bridge(here)).follow
-        page.say("A bridge and a sink run beside a PostgreSQL, and this happens in the source:")
+        page.say("A bridge and a sink are running, and somebody executes this in the source:")
         page.table("The source", ("statement",), [(step,) for step in _STEPS])
         follow(_STEPS)
 
@@ -65,15 +65,15 @@ def teach(room: Classroom) -> None:
             ],
         )
         page.say(
-            "A record stays as it was written. PostgreSQL sends nothing when a column comes or goes, because no row "
-            "changes; only the next row that does carries the new definition. So a reader has to understand every "
-            "definition that was ever used: each record names its own, in the header, by a fingerprint. A column that "
-            "is not there is another thing than a NULL."
+            "A record stays as it was written. PostgreSQL sends nothing when you add or drop a column, because no row "
+            "changes. The new definition arrives with the next row that does change. So a reader must understand every "
+            "definition that was ever used. Each record names its own by a fingerprint in the header. And a column "
+            "that a record lacks is not the same as NULL."
         )
         page.table("Ann, in three places", ("where", "row"), _ann(source, replica, records))
         page.say(
-            "The source gave Ann the default of vip. Her record is older than the column, so the replica has NULL "
-            "there. Any change of the row writes it anew; a backfill writes every row anew."
+            "In the source, Ann got the default value of vip. Her record is older than the column, so the replica has "
+            "NULL there. Any change of her row publishes it again; a backfill publishes every row again."
         )
         follow(["UPDATE customers SET name = name WHERE id = 1"])
         page.table(
@@ -82,12 +82,12 @@ def teach(room: Classroom) -> None:
         seen, copied = _row(source), _row(replica)
         room.check(all(copied[name] == value for name, value in seen.items()), "source and replica agree on Ann")
         page.say(
-            f"Now all three agree on what the source has. The replica still has {_more(seen, copied)}: the sink never "
-            "drops a column, because somebody's query may use it."
+            "Now all three agree on the columns that the source has. The replica also has "
+            f"{_more(seen, copied)}: the sink never drops a column, because somebody's query may use it."
         )
     page.remember(
-        "Old values live for years unchanged: the quietest key has the oldest form. Readers look up each record's own "
-        "definition, and treat “no such column” as what it is. After a change of columns that must be in all rows, "
+        "Old records stay for years: the key that changes least has the oldest form. Let readers look up the "
+        "definition of each record, and do not take a missing column for NULL. If all rows need a new column at once, "
         "publish the table again.",
         "cdc backfill public.customers -c shop.yaml",
         "cdc get public.customers 1 -c shop.yaml",
@@ -95,7 +95,7 @@ def teach(room: Classroom) -> None:
 
 
 class _Bridge(ExitStack):
-    """Bridge and sink of one place, for as long as the context lasts."""
+    """A bridge and a sink in one place, running until the context ends."""
 
     def __init__(self, here: DemoPlace) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class _Bridge(ExitStack):
         self._source = self.enter_context(psycopg.connect(self._here.source_dsn, autocommit=True))
         self._replica = self.enter_context(psycopg.connect(self._here.replica_dsn, autocommit=True))
         wait_for(
-            # Then the first backfill is over, too, which would write rows as it finds them.
+            # The first backfill is over then, too: it would publish rows as it finds them, with every new column.
             "replica that is exact",
             lambda: table_states(self._replica, self._here.name) == {"exact": 1},
             self._daemons,
@@ -118,7 +118,7 @@ class _Bridge(ExitStack):
         return self
 
     def follow(self, statements: Any) -> None:
-        """Run statements in the source, and wait until the replica has passed them."""
+        """Run statements in the source, and wait until the replica holds their effects."""
         for statement in statements:
             self._source.execute(statement)
         end = fence(self._source)
@@ -131,13 +131,13 @@ class _Bridge(ExitStack):
 
 
 def _read(room: Classroom, topic: str) -> list[StoredRecord]:
-    """The newest record of each row, by the row's key."""
+    """Returns the newest record of each row, ordered by key."""
     records = {each.key: each for each in read_topic(BrokerAdmin(room.options), topic)}
     return [each for _, each in sorted(records.items())]
 
 
 def _known(room: Classroom, topic: str) -> dict[str, TableSchema]:
-    """Definitions by their fingerprints."""
+    """Returns the definitions by their fingerprints."""
     return {each.fingerprint: each for each in read_definitions(BrokerAdmin(room.options), topic)}
 
 

@@ -1,6 +1,6 @@
-"""Lesson: the same writes in a compacted and in a standard topic: disk over time, rebuild, reads.
+"""Lesson: the same writes in a compacted and in a standard topic, compared in disk use, rebuild and reads.
 
-``python -m tests.benchmarks compacted`` measures with ``Pair`` as well, and more of it.
+``python -m tests.benchmarks compacted`` also measures with ``Pair``, and takes longer.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _UPDATES: Final = 8_000
 _KEYS: Final = 1_000
 _READS: Final = 200
 _ONE_BATCH: Final = 1
-"""A fetch brings one batch at least, however little is asked for."""
+"""The size limit of a fetch, in bytes. The broker returns at least one batch, however low the limit is."""
 
 
 class PassSizes(NamedTuple):
-    """Bytes on disk after so many writes: of the compacted topic before its pass, and after it."""
+    """Bytes on disk after ``written`` records: the standard topic, and the compacted one before and after a pass."""
 
     written: int
     standard: int
@@ -41,11 +41,11 @@ class PassSizes(NamedTuple):
 
 
 class Pair:
-    """A standard and a compacted topic of one partition that get the same records.
+    """A standard and a compacted topic, of one partition each, that get the same records.
 
     Args:
-        room: where they are made.
-        key_count: how many keys there are.
+        room: creates the topics.
+        key_count: the number of different keys.
     """
 
     def __init__(self, room: Classroom, key_count: int) -> None:
@@ -59,7 +59,7 @@ class Pair:
         self._written = 0
 
     def write(self, updates: int) -> None:
-        """Update keys at random, in both topics; what was written lies in closed segments then."""
+        """Write updates of random keys to both topics, and close the segments that hold them."""
         keys = [f"user-{self._chance.randrange(self._key_count):07}" for _ in range(updates)]
         for topic in self.topics.values():
             topic.put(
@@ -70,7 +70,7 @@ class Pair:
         self._written += updates
 
     def clean(self) -> PassSizes:
-        """Have the cleaner pass over the compacted topic."""
+        """Let the cleaner pass over the compacted topic, and return the sizes."""
         topic = self.topics[COMPACTED]
         standard, before, active = self.disk(STANDARD), self.disk(COMPACTED), topic.layout().segments[-1].base
         topic.set(min_cleanable_dirty_ratio=AT_ONCE)
@@ -86,7 +86,7 @@ class Pair:
         return PassSizes(self._written, standard, before, after)
 
     def disk(self, which: str) -> int:
-        """Bytes of a topic on its leader's disk."""
+        """Returns the bytes of a topic on its leader's disk."""
         topic = self.topics[which]
         with Cluster(topic.options) as cluster:
             return sum(cluster.sizes(cluster.places([topic.name])[topic.name]).values())
@@ -98,7 +98,7 @@ class Pair:
             return rebuild(cluster, cluster.places([topic.name])[topic.name], begin=begin)
 
     def reads(self, count: int) -> dict[str, list[float]]:
-        """Seconds of so many fetches at random offsets, ascending, by topic; the topics take turns."""
+        """Time ``count`` fetches at random offsets of each topic, in turns; returns seconds by topic, ascending."""
         taken: dict[str, list[float]] = {which: [] for which in self.topics}
         with Cluster(self.topics[STANDARD].options) as cluster:
             places = {which: cluster.places([topic.name])[topic.name] for which, topic in self.topics.items()}
@@ -112,7 +112,7 @@ class Pair:
         return {which: sorted(each) for which, each in taken.items()}
 
     def follow(self, which: str, count: int) -> list[float]:
-        """Seconds from a write until a reader at the end has it, ascending, of so many single records."""
+        """Time ``count`` single records from the write until a reader at the end gets them; seconds, ascending."""
         topic, taken = self.topics[which], []
         producer = Producer({**topic.options, "linger.ms": 0}, logger=BROKER_LOG)
         with closing(open_consumer(topic.options)) as consumer, Cluster(topic.options) as cluster:
@@ -130,16 +130,17 @@ class Pair:
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """Of ascending values, the one that this share of them does not exceed."""
+    """Returns a percentile of ascending values; ``share`` is 0.99 for the 99th."""
     return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
 
 
 def teach(room: Classroom) -> None:
-    """Write the same into both, and measure."""
+    """Write the same records to both topics, and measure."""
     page, pair = room.page, Pair(room, _KEYS)
     page.say(
         f"{pair.topics[STANDARD].name} keeps every record, {pair.topics[COMPACTED].name} is compacted. Both get the "
-        f"same: {_ROUNDS} times {_UPDATES:,} updates of {_KEYS:,} keys, and after each round the cleaner passes."
+        f"same records, in {_ROUNDS} rounds of {_UPDATES:,} updates of {_KEYS:,} keys. After each round, the cleaner "
+        "passes over the compacted topic."
     )
     rounds = []
     for _ in range(_ROUNDS):
@@ -153,12 +154,12 @@ def teach(room: Classroom) -> None:
     last = rounds[-1]
     room.check(last.after < last.standard / 2, "the compacted topic is much smaller")
     page.say(
-        "A standard topic grows with what was written, a compacted one with how many keys there are. Between two "
-        "passes it holds both: what is left from before, and everything new."
+        "A standard topic grows with every record. A compacted topic grows with the number of keys. Between two passes "
+        "it holds the records that the last pass kept, and everything written since."
     )
     built = {which: [pair.rebuild(which) for _ in range(3)] for which in (STANDARD, COMPACTED)}
     states = {(each.keys, each.state_bytes) for runs in built.values() for each in runs}
-    room.check(len(states) == 1, "both topics come to the same state")
+    room.check(len(states) == 1, "both topics give the same state")
     reads, follows = pair.reads(_READS), {which: pair.follow(which, _READS) for which in pair.topics}
     page.table(
         "The same state from both",
@@ -173,14 +174,14 @@ def teach(room: Classroom) -> None:
         ],
     )
     page.say(
-        "A rebuild reads what is on disk, so compaction shortens it. A read at an offset and a new record are the "
-        "same work in both; compare the medians, as the 99th percentile of a few reads is chance. And neither topic "
-        "answers “what is the row of this key?” without a rebuild: that takes a view."
+        "A rebuild reads everything on disk, so compaction shortens it. Reading at an offset, and getting a new "
+        "record, are the same work in both topics. Compare the medians there: the 99th percentile of so few reads is "
+        "chance. Neither topic can answer “what is the row of this key?” without a rebuild; a view can."
     )
     page.remember(
-        "Compaction trades the cleaner's reading and writing for a disk that grows with keys and not with changes, and "
-        "for short rebuilds. It costs every version but the last: who needs the past writes it to another topic. Where "
-        "nearly every record has a new key, it saves nothing.",
+        "With compaction, disk use grows with the keys and not with the changes, and rebuilds are short. The price is "
+        "the cleaner's reading and writing, and every version but the last: if you need the past, write it to another "
+        "topic. If nearly every record has a new key, compaction saves nothing.",
         "cdc topics estimate users -b localhost:9092",
         "cdc topics rebuild-test users -b localhost:9092",
     )

@@ -1,4 +1,4 @@
-"""Lesson: the life of a tombstone, a reader that misses it, and what a view does about that."""
+"""Lesson: the life of a tombstone, a reader that misses it, and how a view recovers from that."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cdc.views.table.feed_facts import FEED, read_feed, topic_key
 from cdc.views.table.table_view import TableView
 from cdc.views.table.topic_writer import TopicWriter
 
-_RETENTION_MS = 3_000
+_RETENTION_MS = 3_000  # long enough to show all four states of the tombstone, short enough to wait for
 _AWAY_S = 3_600.0
 
 
@@ -34,9 +34,9 @@ def teach(room: Classroom) -> None:
     view = _View(topic)
     view.follow()
     page.say(
-        f"{topic.name} holds three keys. Two readers read them and then go away: a cache that will go on at offset "
-        f"{stopped_at}, and a view of cdc. While they are away, ben is deleted: a record with the key and no value, "
-        "a tombstone."
+        f"{topic.name} holds three keys. Two readers read them, and then stop: a cache that will continue at offset "
+        f"{stopped_at}, and a view of cdc. While they are away, ben is deleted. A delete is a record with the key and "
+        "without a value, a tombstone."
     )
     _show_life(room, topic)
     late = [each for each in topic.records() if each.offset >= stopped_at]
@@ -45,9 +45,9 @@ def teach(room: Classroom) -> None:
     fresh = fold(topic.records())
     resumed = ", ".join(str(each.offset) for each in late)
     page.say(
-        f"Now the cache goes on at offset {stopped_at}. It gets offsets {resumed}: "
-        "nothing about ben, and no error. It has a row that everybody else lost, a zombie. Reading on will never "
-        "correct it, unless somebody writes ben again."
+        f"Now the cache continues at offset {stopped_at}. It gets offsets {resumed}: "
+        "nothing about ben, and no error. It keeps a row that no longer exists anywhere else, a zombie. Reading on "
+        "will never correct this, unless somebody writes ben again."
     )
     view.pretend_away()
     states = view.follow()
@@ -63,40 +63,41 @@ def teach(room: Classroom) -> None:
     )
     first, last = states[0][0], states[-1][0]
     room.check((first.state, last.state, last.generation) == ("suspect", "exact", 2), "the view became suspect")
-    room.check(states[-1][2] is None and states[-1][1] == len(fresh), "the view lost ben")
+    room.check(states[-1][2] is None and states[-1][1] == len(fresh), "the view no longer has ben")
     page.say(
-        f"A view notes when it last had read everything. It was told here that this is an hour ago, which saves you "
-        f"the hour. So it said: “{first.reason}”, and answered with the state suspect while it read the topic "
-        "from offset 0 into a second generation beside the old rows. Then it swapped them. The sink does the same with "
-        "replica tables."
+        "A view notes the time when it last had read everything. To save you an hour of waiting, the lesson turned "
+        f"this note back by an hour. So the view reported “{first.reason}”, and marked its answers as suspect. "
+        "Meanwhile it read the topic from offset 0 into a second generation of rows, and then swapped the two. The "
+        "sink does the same with replica tables."
     )
     page.remember(
-        "A reader that is away, or behind, for longer than delete.retention.ms + min.compaction.lag.ms may miss a "
-        "delete, and reading on never shows it. The only cure is to read from the beginning and to drop what was not "
-        "met. So set delete.retention.ms to at least twice what your slowest reader, and a rebuild, need.",
+        "A reader that is stopped, or behind, for longer than delete.retention.ms + min.compaction.lag.ms may miss a "
+        "delete, and reading on never shows it. The only cure is to read from the beginning, and to drop each row that "
+        "was not seen again. So set delete.retention.ms to at least twice the longest time that a reader may be away "
+        "or a rebuild may take.",
         "cdc topics tombstones users -b localhost:9092 --slowest-reader 3d",
     )
 
 
 def _show_life(room: Classroom, topic: Topic) -> None:
-    """Delete ben, and tell what becomes of the tombstone until the cleaner takes it away."""
+    """Delete ben, and show what happens to the tombstone until the cleaner removes it."""
     topic.put([("ben", None)])
     tombstone = topic.records()[-1]
     room.page.table(
         f"The life of the tombstone at offset {tombstone.offset}",
-        ("seconds", "not met", "clock runs", "time is over", "what happened"),
+        ("seconds", "not met", "clock runs", "expired", "what happened"),
         _life(room, topic),
     )
     room.page.say(
-        f"delete.retention.ms ({_RETENTION_MS:,} here, a day unless set) does not count from the write. It counts from "
-        "the first pass of the cleaner that meets the tombstone, and only a later pass takes it away. Passes come only "
-        "where something new was written: on an idle partition a tombstone stays for ever."
+        f"delete.retention.ms ({_RETENTION_MS:,} here, a day by default) does not count from the write. It counts from "
+        "the first pass of the cleaner that meets the tombstone, and a later pass removes it. The cleaner passes only "
+        "where something new was written: on an idle partition, a tombstone stays for ever."
     )
     room.check(all(each.key != "ben" for each in topic.records()), "no record of ben is left")
 
 
 def _life(room: Classroom, topic: Topic) -> list[tuple[str, int, int, int, str]]:
-    """Everything that becomes of the only tombstone, and when."""
+    """Returns what happens to the only tombstone, and after how many seconds."""
     began, rows = time.monotonic(), []
 
     def note(what: str, seen: Tombstones) -> None:
@@ -110,11 +111,11 @@ def _life(room: Classroom, topic: Topic) -> list[tuple[str, int, int, int, str]]
     when("written", 1, 0, 0)
     topic.close_segments("ann", '"Oslo"')
     topic.set(min_cleanable_dirty_ratio=AT_ONCE)
-    when("a first pass met it: ben's row goes, the tombstone stays", 0, 1, 0)
-    when("its time is over, and nothing happens: no pass", 0, 0, 1)
+    when("first pass: ben's row is gone, the tombstone stays", 0, 1, 0)
+    when("expired, but nothing happens without a pass", 0, 0, 1)
     topic.put([("eve", '"Lviv"')])
     topic.close_segments("eve", '"Kyiv"')
-    when("something was written, so a second pass came: gone", 0, 0, 0)
+    when("after new writes, a second pass: gone", 0, 0, 0)
     return rows
 
 
@@ -128,14 +129,14 @@ def _row(evidence: Evidence, count: int, ben: str | None) -> tuple[str, int, str
 
 
 class _View:
-    """A view in memory over one topic, which is filled as ``cdc serve`` fills it."""
+    """An in-memory view of one topic, filled the way ``cdc serve`` fills it."""
 
     def __init__(self, topic: Topic) -> None:
         self._topic = topic
         self._contents = MemoryStore().contents
 
     def follow(self) -> list[tuple[Evidence, int, str | None]]:
-        """Read until the table is exact; after each commit: what it is worth, how many rows it has, and ben's."""
+        """Read until the table is exact; returns its evidence, its row count and ben's row after each commit."""
         seen: list[tuple[Evidence, int, str | None]] = []
         exact = threading.Event()
         name = self._topic.name
@@ -160,7 +161,7 @@ class _View:
         return seen
 
     def pretend_away(self) -> None:
-        """Turn back the note of when everything was read: as if the view had been away for an hour since."""
+        """Turn back the time when everything was last read, as if the view had been stopped for an hour since."""
         with closing(MemoryStore(self._contents)) as store:
             store.lock()
             known = store.read(read_feed).topics[self._topic.name]

@@ -1,1 +1,1 @@
-"""Source = folded topic = replica, row by row: the comparison of the demo and of the tests."""
+"""Compares source, folded topic and replica row by row, for the demo and the tests."""

@@ -1,7 +1,7 @@
-"""Source = folded topic = replica, row by row, every column in the server's own text.
+"""Compares source, folded topic and replica row by row, with every column as the text that the server prints.
 
-All three sides end up as ``Rows``: key texts → column texts, bytes as the output functions print them under pinned
-settings. The caller sees to it that the three sides stand at the same LSN.
+Each side becomes ``Rows``: column texts by key texts, as bytes that the output functions print under pinned settings.
+The caller must make sure that all three sides are at the same LSN.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _EXAMPLES: Final = 5
 
 _FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
-# A domain has its base type's form. The elements of an array have theirs only when the element type is built in: of
-# others the stream does not tell more than the name, so they travel as strings.
+# A domain has the form of its base type. Array elements have the form of their type only if that is built in: for other
+# types the stream tells only the name, so they are strings in the topic.
 _COLUMNS: Final = """
 WITH RECURSIVE base AS (
     SELECT attnum, attname, atttypid AS type FROM pg_attribute
@@ -71,20 +71,20 @@ class TableShape:
     key: tuple[str, ...]
 
     def key_of(self, row: Sequence[bytes | None]) -> Key:
-        """The key's part of a row."""
+        """Returns the key columns of a row."""
         names = [column.name for column in self.columns]
         return tuple(row[names.index(name)] for name in self.key)
 
 
 @dataclass(frozen=True, slots=True)
 class CopyDifference:
-    """How one copy of a table differs from the source; keys as the server prints them."""
+    """The differences between one copy of a table and the source; keys as the server prints them."""
 
     side: str
     missing: tuple[Key, ...]
     extra: tuple[Key, ...]
     different: tuple[tuple[Key, str], ...]
-    """Key and what differs, for a person."""
+    """Pairs of a key and a text for people about what differs."""
 
     def __str__(self) -> str:
         parts = (
@@ -99,7 +99,7 @@ class CopyDifference:
 
 @dataclass(frozen=True, slots=True)
 class TableVerdict:
-    """One table's three sides compared."""
+    """The result of comparing one table on its three sides."""
 
     table: str
     row_count: int
@@ -108,11 +108,11 @@ class TableVerdict:
 
     @property
     def holds(self) -> bool:
-        """The sides are equal, and no record of the topic went back or came twice."""
+        """Whether the sides are equal, and no record of the topic came twice or out of order."""
         return not (self.differences or self.topic.backward or self.topic.duplicates)
 
     def findings(self) -> Iterator[str]:
-        """Everything that is wrong, one line each."""
+        """Yields a line for everything that is wrong."""
         yield from (f"{self.table}: {difference}" for difference in self.differences)
         yield from (f"{self.table}: went back: {where}" for where in self.topic.backward[:_EXAMPLES])
         yield from (f"{self.table}: came twice: {where}" for where in self.topic.duplicates[:_EXAMPLES])
@@ -120,13 +120,19 @@ class TableVerdict:
 
 @contextmanager
 def pinned(dsn: str) -> Iterator[psycopg.Connection[Any]]:
-    """A read-only connection whose output functions print what the topic contract carries."""
+    """Open a read-only connection with settings under which the server prints the texts of the topic contract."""
     with psycopg.connect(dsn, autocommit=True, options=_PINNED + " -c default_transaction_read_only=on") as connection:
         yield connection
 
 
 def describe(connection: psycopg.Connection[Any], table: str, key: tuple[str, ...] = ()) -> TableShape:
-    """The shape of ``schema.table`` (unquoted); ``key`` where it is neither primary key nor replica identity index."""
+    """Returns the shape of a table.
+
+    Args:
+        connection: a connection to the source.
+        table: ``schema.table``, unquoted.
+        key: the key columns, if they are not those of the primary key or replica identity index.
+    """
     name = _identifier(table).as_string(connection)
     columns = tuple(
         ColumnShape(column, FORMS.get(type_name, TypeForm.TEXT), delimiter.encode() if delimiter else None)
@@ -136,10 +142,11 @@ def describe(connection: psycopg.Connection[Any], table: str, key: tuple[str, ..
 
 
 def table_rows(connection: psycopg.Connection[Any], shape: TableShape, table: str | None = None) -> Rows:
-    """Every row of the table (or of ``table``, its replica) as text, over a ``pinned`` connection."""
+    """Returns every row of the table, or of its replica ``table``, as text; needs a ``pinned`` connection."""
     columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in shape.columns)
     name = _identifier(table or shape.table)
-    # The rows of tables that inherit are theirs; those of a partitioned table are its partitions'
+    # ONLY leaves out the rows of tables that inherit, which have topics of their own. A partitioned table has no rows
+    # but those of its partitions, so it needs all of them.
     kind = connection.execute(_KIND, (name.as_string(connection),)).fetchone()
     only = sql.SQL("ONLY " if kind == ("r",) else "")
     cursor = connection.execute(sql.SQL("SELECT {} FROM {}{}").format(columns, only, name))
@@ -149,12 +156,12 @@ def table_rows(connection: psycopg.Connection[Any], shape: TableShape, table: st
     for number in range(result.ntuples):
         row = tuple(result.get_value(number, column) for column in range(width))
         rows[shape.key_of(row)] = row
-    assert len(rows) == result.ntuples, f"{shape.key} is no key of {table or shape.table}"
+    assert len(rows) == result.ntuples, f"{shape.key} is not a unique key of {table or shape.table}"
     return rows
 
 
 def topic_rows(live: Mapping[bytes, LiveRow], shape: TableShape) -> Rows:
-    """A folded topic as rows.
+    """Returns a folded topic as rows.
 
     Raises:
         FormError: a record is not in the contract's form, contradicts its key, or lacks columns.
@@ -180,7 +187,8 @@ def _fold_row(key_json: bytes, live_row: LiveRow, shape: TableShape) -> tuple[Ke
     )
     by_name = {column.name: column for column in shape.columns}
     key = tuple(
-        b"null" if bytes(raw) == b"null" else server_text(bytes(raw), by_name[name])  # no key column is NULL
+        # A key column is never NULL, so null here is the JSON document.
+        b"null" if bytes(raw) == b"null" else server_text(bytes(raw), by_name[name])
         for name, raw in key_fields.items()
         if name in by_name
     )
@@ -190,7 +198,7 @@ def _fold_row(key_json: bytes, live_row: LiveRow, shape: TableShape) -> tuple[Ke
 
 
 def difference(side: str, source: Rows, copy: Rows, shape: TableShape) -> CopyDifference | None:
-    """How ``copy`` differs from ``source``; None when it does not."""
+    """Returns the differences between ``copy`` and ``source``; None if they are equal."""
     missing = tuple(key for key in source if key not in copy)
     extra = tuple(key for key in copy if key not in source)
     different = tuple(
@@ -202,14 +210,14 @@ def difference(side: str, source: Rows, copy: Rows, shape: TableShape) -> CopyDi
 def prove(
     *, source_dsn: str, bootstrap: str, name: str, replica_dsn: str, shapes: Iterable[TableShape | str]
 ) -> list[TableVerdict]:
-    """Compare every table on its three sides; all must stand at the same LSN, and stand still.
+    """Compare every table on its three sides, which must be at the same LSN and must not change meanwhile.
 
     Args:
         source_dsn: the captured database.
         bootstrap: the Kafka cluster with the topics ``{name}.{schema}.{table}``.
-        name: the configured name of the database.
-        replica_dsn: the mirrored database, its tables named as in the source.
-        shapes: tables, described or as ``schema.table``.
+        name: the ``name`` in the configuration.
+        replica_dsn: the mirrored database, with tables named as in the source.
+        shapes: tables, as shapes or as ``schema.table``.
     """
     verdicts = []
     with pinned(source_dsn) as source, pinned(replica_dsn) as replica:

@@ -1,4 +1,4 @@
-"""Where the source is, where the replica is and whether that is whole: what a comparison has to wait for."""
+"""Positions and states that a comparison has to wait for, in the source and in the replica."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from cdc.base.lsn import LSN
 
 
 def is_captured(connection: psycopg.Connection[Any], name: str) -> bool:
-    """Whether what is committed in the source from now on reaches the bridge called ``name``.
+    """Whether the bridge ``name`` will receive everything that is committed in the source from now on.
 
-    A slot is active while it is being made, too, and before it has a position it sees nothing.
+    That the slot is active is not enough: it is also active while it is being created, before it has a position.
     """
     row = connection.execute(
         "SELECT active AND confirmed_flush_lsn IS NOT NULL FROM pg_replication_slots WHERE slot_name = %s",
@@ -23,14 +23,14 @@ def is_captured(connection: psycopg.Connection[Any], name: str) -> bool:
 
 
 def fence(connection: psycopg.Connection[Any]) -> LSN:
-    """A position after everything that is committed in the source now, which the stream will pass."""
+    """Commit a message to the stream; returns a position that follows everything committed in the source so far."""
     row = connection.execute("SELECT pg_logical_emit_message(true, 'cdc-proof', 'fence')::text").fetchone()
     assert row is not None
     return LSN.parse(row[0])
 
 
 def recorded_cut(connection: psycopg.Connection[Any], name: str) -> LSN | None:
-    """The LSN that the replica records for what it holds of the database called ``name``; None while it knows none."""
+    """Returns the LSN of the replica's cut for the bridge ``name``; None if it has no cut yet."""
     try:
         row = connection.execute("SELECT lsn::text FROM cdc.cut WHERE name = %s", (name,)).fetchone()
     except psycopg.errors.UndefinedTable:
@@ -39,7 +39,7 @@ def recorded_cut(connection: psycopg.Connection[Any], name: str) -> LSN | None:
 
 
 def table_states(connection: psycopg.Connection[Any], name: str) -> Counter[str]:
-    """How many tables of the database called ``name`` are in which state in the replica."""
+    """Returns how many tables of the bridge ``name`` are in each state in the replica."""
     try:
         rows = connection.execute("SELECT state FROM cdc.mirrored_table WHERE name = %s", (name,)).fetchall()
     except psycopg.errors.UndefinedTable:

@@ -1,7 +1,8 @@
-"""From a topic value back to the server's text, by the topic contract alone.
+"""Turns a topic value back into the server's text, using only the topic contract.
 
-A second reading of the contract on purpose: it shares no line with ``contract/formats`` or ``sink``, so that a mistake
-there cannot hide itself here. In: the JSON of one column as raw bytes. Out: what the type's output function prints.
+This is deliberately a second implementation of the contract. It shares no code with ``contract/formats`` or ``sink``,
+so that it finds their mistakes. It takes the JSON of one column as raw bytes, and returns what the type's output
+function prints.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from cdc.base.errors import CdcError
 
 
 class TypeForm(enum.Enum):
-    """How a type is written in a topic value."""
+    """The form of a type in a topic value."""
 
     BOOL = "true or false"
     NUMBER = "a JSON number, or NaN and the infinities as strings"
@@ -25,7 +26,7 @@ class TypeForm(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ColumnShape:
-    """A published column: the form of its value, or of its elements when ``array_delimiter`` says it is an array."""
+    """A published column. With an ``array_delimiter`` it is an array, and ``form`` is the form of its elements."""
 
     name: str
     form: TypeForm
@@ -33,10 +34,10 @@ class ColumnShape:
 
 
 class FormError(CdcError):
-    """A topic value is not in the form that the contract gives for its type.
+    """A topic value does not have the form that the contract defines for its type.
 
     Args:
-        message: as for ``CdcError``.
+        message: what is wrong, as in every ``CdcError``.
     """
 
     def __init__(self, message: str) -> None:
@@ -44,16 +45,16 @@ class FormError(CdcError):
 
 
 def server_text(raw: bytes, shape: ColumnShape) -> bytes | None:
-    """The server's text of one column's JSON, None for SQL NULL.
+    """Returns the server's text for the JSON of one column; None for SQL NULL.
 
     Raises:
-        FormError: the JSON has not the contract's form for this type.
+        FormError: the JSON does not have the contract's form for this type.
     """
     if raw == b"null":
         return None
     if shape.array_delimiter is None:
         return _scalar(raw, shape.form)
-    if raw.startswith(b'"'):  # an array whose lower bounds are not 1 travels as the server's text
+    if raw.startswith(b'"'):  # arrays with lower bounds other than 1 are published as the server's text
         return _string(raw)
     return _array(raw, shape.form, shape.array_delimiter)
 
@@ -76,7 +77,7 @@ def _scalar(raw: bytes, form: TypeForm) -> bytes:
 
 
 def _array(raw: bytes, form: TypeForm, delimiter: bytes) -> bytes:
-    """``array_out``: braces, delimiter, and quotes where an element could be misread."""
+    """Print an array as ``array_out`` does: braces, delimiters, and quotes where an element would be ambiguous."""
     elements = []
     for element in msgspec.json.decode(raw, type=list[msgspec.Raw]):
         item = bytes(element)

@@ -1,4 +1,4 @@
-"""The topic's side of the proof: every committed record from the beginning, folded to rows and checked one by one."""
+"""The topic's side of the proof: reads all committed records, checks each of them, and folds them to rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Partition = tuple[str, int]
 
 
 class LiveRow(NamedTuple):
-    """The last record of a key: its value, and the columns (from 0) whose ``null`` is a JSON document, not NULL."""
+    """The last record of a key: its value, and the numbers of columns whose ``null`` is a JSON document, not NULL."""
 
     value: bytes
     null_documents: frozenset[int] = frozenset()
@@ -33,15 +33,15 @@ class LiveRow(NamedTuple):
 
 @dataclass(slots=True)
 class TopicCopy:
-    """What a reader of one topic ends up with, and what it saw on the way.
+    """The rows that a reader of one topic ends up with, and what it found on the way.
 
     Attributes:
-        live: record key → row, of every key whose last record is not a tombstone.
-        records: committed records read; ``tombstones`` of them had a null value.
-        backward: coordinates of records whose (lsn, seq) lies before an earlier one's in the same partition.
-        duplicates: coordinates of records that repeat another's (key, lsn, seq); a tombstone and a row behind it
-            are none: that is a table that was made anew.
-        toast_newer: records that carry ``toast=newer``.
+        live: rows by record key, for every key whose last record is not a tombstone.
+        records: number of committed records; ``tombstones`` of them have a null value.
+        backward: coordinates of records with a lower (lsn, seq) than an earlier record of the same partition.
+        duplicates: coordinates of records that repeat the (key, lsn, seq) of another one. A tombstone followed by a row
+            is not a duplicate: that happens when a table was created again.
+        toast_newer: number of records with ``toast=newer``.
     """
 
     live: dict[bytes, LiveRow] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class TopicCopy:
     _last: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def add(self, record: StoredRecord) -> None:
-        """Take one committed record, in the order of its partition."""
+        """Add a committed record; the records of a partition must come in their order."""
         key = record.key or b""
         lsn, seq, fields = read_header(record.header)
         coordinates = f"{record.topic}[{record.partition}]@{record.offset} {key.decode()} {lsn}#{seq}"
@@ -76,21 +76,21 @@ class TopicCopy:
 
 
 def read_header(header: bytes) -> tuple[LSN, int, dict[str, str]]:
-    """(lsn, seq, all fields) of a record's one header ``cdc``."""
+    """Returns lsn, seq and all fields of the header ``cdc``."""
     fields = dict(item.split("=", 1) for item in header.decode().split(";"))
     return LSN.parse(fields["lsn"]), int(fields["seq"]), fields
 
 
 def topic_name(name: str, table: str) -> str:
-    """The topic of ``schema.table`` in the database called ``name``."""
+    """Returns the topic of ``schema.table`` of the bridge ``name``."""
     escaped = (_PLAIN.sub(lambda byte: b"-%02X" % byte[0][0], part.encode()) for part in parts(table))
     return ".".join((name, *(part.decode() for part in escaped)))
 
 
 def read_topics(bootstrap: str, topics: Iterable[str]) -> dict[str, TopicCopy]:
-    """Read topics with ``read_committed`` from the beginning to their end at the time of the call.
+    """Read topics with ``read_committed`` from the beginning to where they end at the time of the call.
 
-    Memory grows with the records read.
+    All records that were read are remembered, so memory grows with their number.
 
     Raises:
         TopicUnavailable: the end was not reached in time, or a broker does not know a topic yet.
@@ -119,14 +119,14 @@ def read_topics(bootstrap: str, topics: Iterable[str]) -> dict[str, TopicCopy]:
 
 
 class EndSeen(NamedTuple):
-    """The reader stood at the end of a partition: nothing committed lies before ``offset`` that it has not read."""
+    """The reader reached the end of a partition: it has read everything committed before ``offset``."""
 
     partition: Partition
     offset: int
 
 
 def open_consumer(bootstrap: str) -> Consumer:
-    """A ``read_committed`` consumer that also says when it stands at the end of a partition."""
+    """Returns a ``read_committed`` consumer that also reports when it reaches the end of a partition."""
     options: dict[str, Any] = {
         "bootstrap.servers": bootstrap,
         "group.id": "cdc-proof",  # required by the client; nothing is ever committed to it
@@ -134,18 +134,18 @@ def open_consumer(bootstrap: str) -> Consumer:
         "isolation.level": "read_committed",
         "auto.offset.reset": "error",
         "enable.partition.eof": True,
-        "fetch.wait.max.ms": 20,  # how long the brokers take to say that a partition is at its end
+        "fetch.wait.max.ms": 20,  # otherwise a broker waits up to 500 ms before it reports the end of a partition
     }
     return Consumer(options)
 
 
 def poll(consumer: Consumer, max_records: int = 1000, timeout_s: float = 0.1) -> Iterator[StoredRecord | EndSeen]:
-    """What comes next, up to ``max_records``; nothing after ``timeout_s``.
+    """Yields what comes next, at most ``max_records``; yields nothing if nothing comes within ``timeout_s``.
 
     Raises:
         TopicUnavailable: the client reports an error.
     """
-    # With a timeout, consume() waits until all of max_records are there; so wait for one, then take what is there.
+    # With a timeout, consume() waits until it has as many as it was asked for. So wait for one, then take the rest.
     messages = consumer.consume(1, timeout_s)
     if messages:
         messages += consumer.consume(max_records - 1, 0)
@@ -165,12 +165,15 @@ def poll(consumer: Consumer, max_records: int = 1000, timeout_s: float = 0.1) ->
 
 
 def _end_offsets(bootstrap: str, topics: list[str]) -> dict[Partition, int]:
-    """High watermarks, ``read_uncommitted``: markers of a decided Kafka transaction may still be on their way."""
+    """Returns the high watermarks, not the last stable offsets.
+
+    A last stable offset may still lie before a Kafka transaction that is committed, until its markers are written.
+    """
     admin = AdminClient({"bootstrap.servers": bootstrap})
     metadata = admin.list_topics(timeout=_TIMEOUT_S).topics
     absent = [topic for topic in topics if topic not in metadata]
     if absent:
-        raise TopicUnavailable(f"no topic {', '.join(absent)}", remedy="start the bridge (cdc run), which makes it")
+        raise TopicUnavailable(f"no topic {', '.join(absent)}", remedy="start the bridge, which creates it: cdc run")
     partitions = [TopicPartition(topic, number) for topic in topics for number in metadata[topic].partitions]
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client gives it no types
     futures = admin.list_offsets(
@@ -180,7 +183,7 @@ def _end_offsets(bootstrap: str, topics: list[str]) -> dict[Partition, int]:
     )
     try:
         return {(one.topic, one.partition): future.result().offset for one, future in futures.items()}
-    except KafkaException as error:  # of a topic that was just made a broker may not know yet that it has it
+    except KafkaException as error:  # a broker may not know yet that it has a partition of a new topic
         raise TopicUnavailable(
             f"no end offsets of {', '.join(topics)}: {error.args[0].str()}",
             remedy=BROKERS_AWAY,

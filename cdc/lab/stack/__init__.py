@@ -1,4 +1,4 @@
-"""Real PostgreSQL, Kafka and Redis for the demo and the tests: given by URL, in containers, or embedded."""
+"""Provides real PostgreSQL, Kafka and Redis for the demo and the tests: given by URL, in containers, or embedded."""
 
 from cdc.lab.stack.binaries import PostgresMajor
 from cdc.lab.stack.choice import Backend, Choice, choose, probe

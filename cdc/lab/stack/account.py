@@ -1,4 +1,4 @@
-"""Which account a server runs under: PostgreSQL refuses root, and needs a user id that has a name."""
+"""Finds the account that a server runs under: PostgreSQL refuses root, and needs a user id that has a name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NOBODY_ID = 65534
 
 
 class Account(NamedTuple):
-    """A way to run a program: after switching to ``uid`` (None: no switch), behind ``prefix``."""
+    """A way to run a program: under the user id ``uid`` (None for our own), with ``prefix`` before the command."""
 
     name: str
     uid: int | None = None
@@ -25,12 +25,12 @@ class Account(NamedTuple):
     prefix: tuple[str, ...] = ()
 
     def command(self, arguments: Sequence[str | Path], *, death_signal: int = 0) -> list[str]:
-        """The full command that runs ``arguments`` under this account.
+        """Returns the full command that runs ``arguments`` under this account.
 
         Args:
-            arguments: program (an absolute path) and its arguments.
-            death_signal: what the program gets when this process ends, however it ends; 0 for nothing. Linux only,
-                and only when the main thread starts it: the kernel counts the *thread* as the parent.
+            arguments: the program (an absolute path) and its arguments.
+            death_signal: the signal that the program gets when this process ends in any way; 0 for none. This works on
+                Linux only, and only from the main thread: to the kernel, the parent is the *thread* that started it.
         """
         if threading.current_thread() is not threading.main_thread():
             death_signal = 0
@@ -39,12 +39,12 @@ class Account(NamedTuple):
         return [*launch, *self.prefix, *map(str, arguments)]
 
     def give(self, directory: Path) -> None:
-        """Hand a directory of ours to this account."""
+        """Make this account the owner of a directory."""
         if os.geteuid() == 0:
             os.chown(directory, self.uid or 0, self.gid or 0)
 
     def can_run(self, program: Path, directory: Path, environment: Mapping[str, str]) -> bool:
-        """Whether ``program --version`` runs in ``directory``: tried, because too many things can forbid it."""
+        """Whether ``program --version`` runs in ``directory``. It tries, because too many things can prevent it."""
         try:
             probe = subprocess.run(
                 self.command([program, "--version"]), cwd=directory, env=environment, capture_output=True, timeout=30
@@ -58,8 +58,8 @@ CURRENT = Account("the current account")
 
 
 def unprivileged() -> list[Account]:
-    """Accounts that may run PostgreSQL, best first. Empty: there is none."""
-    # Inside a user namespace root looks like nobody to PostgreSQL while files stay readable as before.
+    """Returns the accounts that may run PostgreSQL, best first; empty if there is none."""
+    # In a user namespace, PostgreSQL sees nobody instead of root, but can still read the same files.
     unshare = shutil.which("unshare")
     ids = (f"--map-user={_NOBODY_ID}", f"--map-group={_NOBODY_ID}")
     namespace = [Account("a user namespace", prefix=(unshare, "--user", *ids))] if unshare else []

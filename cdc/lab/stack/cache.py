@@ -1,4 +1,4 @@
-"""Where downloads and the records of running servers are kept: one directory per user, or ``CDC_CACHE_DIR``."""
+"""The directory for downloads and for records of running servers: one per user, or ``CDC_CACHE_DIR``."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from cdc.base.errors import StackError
 _APPLICATION = "cdc-bridge"
 
 Say = Callable[[str], None]
-"""Takes one line about what is going on, for a person who waits."""
+"""Receives progress messages, each one line, for a person who waits."""
 
 
 def silent(_line: str) -> None:
-    """The ``Say`` of a caller who wants to hear nothing."""
+    """The ``Say`` of a caller who wants no messages."""
 
 
 def cache_dir() -> Path:
-    """The caller's own cache, made when missing.
+    """Returns the user's own cache directory, and creates it if it is missing.
 
     Raises:
-        StackError: it cannot be made or written.
+        StackError: the directory cannot be created or written.
     """
     given = os.environ.get("CDC_CACHE_DIR")
     path = Path(given).absolute() if given else platformdirs.user_cache_path(_APPLICATION)
@@ -43,15 +43,15 @@ def cache_dir() -> Path:
 
 
 def readable_dir() -> Path:
-    """A cache that other accounts can read too: servers that must not run as root are started from there."""
+    """Returns a cache directory that other accounts can read, from which servers start that must not run as root."""
     given = os.environ.get("CDC_CACHE_DIR")
     return Path(given).absolute() if given else platformdirs.site_cache_path(_APPLICATION)
 
 
 def make_once(target: Path, make: Callable[[Path], None]) -> Path:
-    """``target``, made by ``make(directory)`` if it is not there: by one process at a time, and whole or not at all.
+    """Returns ``target``; if it does not exist, one process makes it, whole or not at all.
 
-    ``make`` fills a directory beside the target, which takes the target's name only when it is complete.
+    ``make`` fills another directory beside the target, which is renamed to the target only when it is complete.
     """
     if target.exists():
         return target

@@ -1,4 +1,4 @@
-"""Which PostgreSQL, Kafka and Redis are used: given by URL, else containers, else embedded; and why."""
+"""Decides which PostgreSQL, Kafka and Redis to use, and says why: given by URL, else containers, else embedded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ URL_VARIABLES: Mapping[Server, str] = {
 
 
 class Choice(NamedTuple):
-    """What was chosen for one server. ``url`` is set only for the backend of that name."""
+    """The choice for one server. ``url`` is set only if the backend is ``url``."""
 
     server: Server
     backend: Literal["url", "docker", "embedded"]
@@ -33,19 +33,19 @@ class Choice(NamedTuple):
 
 
 def choose(server: Server, *, url: str | None = None, backend: Backend = "auto", pg_major: int = 16) -> Choice:
-    """Decide for one server.
+    """Decide where one server comes from.
 
-    A named backend is taken or refused, never replaced. ``auto`` takes the URL from the environment
-    (``URL_VARIABLES``), else Docker when an engine answers that has the image already, else embedded.
+    A backend that is named is used or refused, never replaced. ``auto`` uses the URL from the environment
+    (``URL_VARIABLES``), else Docker if an engine answers and already has the image, else an embedded server.
 
     Args:
-        server: which of them.
-        url: the caller's own server; goes before everything else.
-        backend: what the caller insists on.
-        pg_major: the PostgreSQL version whose image must be there.
+        server: the server to decide for.
+        url: a server of the caller's own, which is used in any case.
+        backend: the backend that the caller insists on.
+        pg_major: the PostgreSQL version whose image the engine must have.
 
     Raises:
-        StackError: Docker was asked for and no engine answers.
+        StackError: Docker was asked for, but no engine answers.
     """
     if url:
         return Choice(server, "url", "its address was given", url)
@@ -71,5 +71,5 @@ def choose(server: Server, *, url: str | None = None, backend: Backend = "auto",
 
 
 def probe(*, backend: Backend = "auto", pg_major: int = 16) -> list[Choice]:
-    """What ``open_stack`` would use for each server; starts nothing."""
+    """Returns what ``open_stack`` would use for each server, and starts nothing."""
     return [choose(server, backend=backend, pg_major=pg_major) for server in URL_VARIABLES]

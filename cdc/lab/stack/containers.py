@@ -1,4 +1,4 @@
-"""PostgreSQL, Kafka and Redis in Docker containers, through testcontainers; used only when an engine really answers."""
+"""PostgreSQL, Kafka and Redis in Docker containers, through testcontainers; used only if an engine really answers."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _START_TIMEOUT_S = 120.0
 
 
 def postgres_image(major: int) -> str:
-    """The image used for a server version."""
+    """Returns the image for a server version."""
     return f"postgres:{major}"
 
 
 class _Container:
-    """A started container with its record."""
+    """A container that was started, with its record."""
 
     def __init__(self, server: str, container: DockerContainer, *, detached: bool) -> None:
         self._record = ServerRecord(server, detached=detached)
@@ -52,7 +52,7 @@ class _Container:
                 last_lines = "\n".join(log.splitlines()[-12:])
                 raise StackError(
                     f"the container of {self._container.image} {verb}; the end of its log:\n{last_lines}",
-                    remedy="correct what its log says, and start again",
+                    remedy="fix what its log says, and start again",
                 )
         except BaseException as error:
             self.close()
@@ -96,7 +96,7 @@ class PostgresContainer(_Container):
         self._start(self.dsn, self._answers)
 
     def dsn(self, dbname: str = "postgres") -> str:
-        """URL of one database as superuser."""
+        """Returns the URL of a database for the superuser."""
         address = f"{self._container.get_container_host_ip()}:{self._container.get_exposed_port(5432)}"
         return f"postgresql://postgres@{address}/{dbname}"
 
@@ -115,10 +115,10 @@ class KafkaContainer(_Container):
         sweep()
         container = _new(KAFKA_IMAGE)
         port = free_port()
-        # Asked of the engine: before the start the container does not know it yet.
+        # Ask the engine for the host: before it starts, the container does not know it.
         self.bootstrap = f"{container.get_docker_client().host()}:{port}"
-        # A listener of its own between broker and broker: the address that clients use does not work inside the
-        # container, and the broker asks itself about partitions when a Kafka transaction begins.
+        # The broker needs a listener of its own to talk to itself, which it does when a Kafka transaction begins: the
+        # address that clients use does not work inside the container.
         node = {
             "process.roles": "broker,controller",
             "node.id": "1",
@@ -145,7 +145,7 @@ class KafkaContainer(_Container):
 
 
 class RedisContainer(_Container):
-    """Redis without a password, and without files of its data."""
+    """Redis without a password, which keeps its data in memory only."""
 
     def __init__(self, *, detached: bool) -> None:
         sweep()
@@ -156,7 +156,7 @@ class RedisContainer(_Container):
 
     @property
     def url(self) -> str:
-        """Its first database."""
+        """The URL of its first database."""
         host, port = self._address()
         return f"redis://{host}:{port}/0"
 
@@ -168,7 +168,7 @@ class RedisContainer(_Container):
 
 
 def publish(container: Any, port: int, host_port: int | None = None) -> None:
-    """Publish a port on the loopback only: these servers let in whoever comes, as superuser."""
+    """Publish a port on the loopback address only: these servers let anybody in, as superuser."""
     container.ports[str(port)] = ("127.0.0.1",) if host_port is None else ("127.0.0.1", host_port)
 
 
@@ -176,6 +176,6 @@ def _new(image: str) -> Any:
     from testcontainers.core.config import testcontainers_config
     from testcontainers.core.container import DockerContainer
 
-    # Our own records see to the clean-up; the reaper's image cannot be pulled everywhere.
+    # Without the reaper, whose image cannot be pulled everywhere: the records of running.py do the clean-up.
     testcontainers_config.ryuk_disabled = True
     return DockerContainer(image)

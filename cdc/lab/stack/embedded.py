@@ -1,4 +1,4 @@
-"""What the embedded servers have in common: a process in a private directory on a free loopback port."""
+"""The base of all embedded servers: a process with a private directory, on a free loopback port."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ from cdc.lab.stack.account import Account
 from cdc.lab.stack.running import ServerRecord, kill_tree
 
 HOST = "127.0.0.1"
-# Below every system's range for outgoing connections (Linux 32768+, macOS 49152+). Inside it, a client that retries
-# while its server restarts can be given the server's own port as source, connect to itself, and keep it.
+# Below the range of outgoing connections on every system (Linux 32768+, macOS 49152+). In that range, a client that
+# retries while its server restarts may get the server's port as its own source port, and connect to itself.
 _PORTS = (20000, 32000)
 _PORT_ATTEMPTS = 5
 _START_TIMEOUT_S = 120.0  # a cold JVM on a busy machine took 13 s; crash recovery may come on top
 _STOP_TIMEOUT_S = 15.0
 _POLL_INTERVAL_S = 0.03
 _TAKEN = ("Address already in use", "Address in use")
-"""What a server says of a port that is not free: with glibc, and with musl."""
+"""How a server reports a port that is not free: with glibc, and with musl."""
 
 
 class PortTaken(Exception):
-    """Somebody took the port between our look and the server's bind."""
+    """Another process took the port after ``free_port`` and before the server bound it."""
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on now."""
+    """Returns a loopback port that nobody is listening on now."""
     for _ in range(200):
         port = random.randrange(*_PORTS)
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((HOST, port))
             return port
-    raise StackError(f"no free port between {_PORTS[0]} and {_PORTS[1]}", remedy="stop what listens there")
+    raise StackError(f"no free port between {_PORTS[0]} and {_PORTS[1]}", remedy="stop some program that listens there")
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
-    """Ask ``condition`` again and again; whether it came true in time."""
+    """Poll ``condition``; returns whether it became true in time."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
@@ -63,7 +63,8 @@ class EmbeddedServer(ABC):
     """A server that this process started and owns.
 
     Its data live in a temporary directory until ``close``; ``stop``, ``kill`` and ``restart`` keep directory and port.
-    It ends with this process, however that ends (at the latest when the next stack is started), unless ``detached``.
+    Unless it is ``detached``, the server ends when this process ends in any way, or at the latest when the next stack
+    is started.
     """
 
     name: str
@@ -83,35 +84,35 @@ class EmbeddedServer(ABC):
 
     @property
     def pid(self) -> int:
-        """Process id of the server; 0 when it does not run."""
+        """The process id of the server; 0 if it is not running."""
         return self._process.pid if self._process is not None and self._process.poll() is None else 0
 
     @property
     def log_path(self) -> Path:
-        """What the server printed, over all its starts."""
+        """The file with the server's output, from all its starts."""
         return self.directory / "server.log"
 
     @property
     @abstractmethod
     def url(self) -> str:
-        """What a client needs to connect."""
+        """The address that a client needs to connect."""
 
     @abstractmethod
     def _command(self) -> list[str | Path]:
-        """Program and arguments for the present port."""
+        """Returns the program and its arguments, for the current port."""
 
     @abstractmethod
     def _environment(self) -> Mapping[str, str]: ...
 
     @abstractmethod
     def _answers(self) -> bool:
-        """Whether a client is served now."""
+        """Whether the server serves clients now."""
 
     def start(self) -> Self:
-        """Start on a free port and return when clients are served.
+        """Start on a free port, and return when the server serves clients.
 
         Raises:
-            StackError: the server ended at once or stayed silent; carries the end of its log.
+            StackError: the server ended at once or did not answer; the message has the end of its log.
         """
         for _ in range(_PORT_ATTEMPTS):
             self.port = free_port()
@@ -120,18 +121,19 @@ class EmbeddedServer(ABC):
             except PortTaken:
                 continue
             return self
-        raise StackError(f"{self.name} found its port taken {_PORT_ATTEMPTS} times", remedy="try again")
+        raise StackError(f"{self.name} found its port in use {_PORT_ATTEMPTS} times", remedy="try again")
 
     def restart(self) -> None:
-        """Stop if it runs, then start on the same directory and port; returns when clients are served."""
+        """Stop the server if it is running, and start it with the same directory and port; returns when it serves."""
         self.stop()
         try:
             self._launch()
         except PortTaken as error:
-            raise StackError(f"port {self.port} of {self.name} was taken meanwhile", remedy="try again") from error
+            text = f"another process took port {self.port} of {self.name} during the restart"
+            raise StackError(text, remedy="try again") from error
 
     def stop(self) -> None:
-        """End the server in an orderly way, harder after 15 seconds; no error when it does not run."""
+        """Stop the server, with a harder signal after 15 seconds; does nothing if it is not running."""
         process = self._process
         if process is None:
             return
@@ -143,7 +145,7 @@ class EmbeddedServer(ABC):
         self.kill()
 
     def kill(self) -> None:
-        """SIGKILL the server and its children, as a machine failure would; returns when they are gone."""
+        """Kill the server and its children as abruptly as a machine failure; returns when they are gone."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -153,8 +155,8 @@ class EmbeddedServer(ABC):
         process.wait(_STOP_TIMEOUT_S)
 
     def close(self) -> None:
-        """Stop and remove everything. Can be called twice; a forked child of ours changes nothing."""
-        if os.getpid() != self._owner:
+        """Stop the server and remove its directory; does nothing the second time, or in a forked child."""
+        if os.getpid() != self._owner:  # a forked child inherits the atexit hook, but not the server
             return
         atexit.unregister(self.close)
         self.stop()
@@ -179,7 +181,7 @@ class EmbeddedServer(ABC):
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C in the terminal is ours to handle, not the server's
+                start_new_session=True,  # Ctrl-C in the terminal must reach only this process, not the server
             )
         self._record.update(pid=process.pid, url=self.url, stop_signal=self._stop_signals[0])
         answered = wait_until(lambda: process.poll() is not None or self._answers(), _START_TIMEOUT_S)
@@ -191,4 +193,4 @@ class EmbeddedServer(ABC):
             raise PortTaken
         verb = "ended at once" if answered else f"did not answer within {_START_TIMEOUT_S:.0f} s"
         last_lines = "\n".join(said.splitlines()[-12:])
-        raise StackError(f"{self.name} {verb}; the end of its log:\n{last_lines}", remedy="run: cdc stack status")
+        raise StackError(f"{self.name} {verb}; the end of its log:\n{last_lines}", remedy="fix what the log says")

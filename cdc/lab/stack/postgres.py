@@ -1,4 +1,4 @@
-"""A real PostgreSQL server of any supported version, in a cluster of its own."""
+"""An embedded PostgreSQL server of any supported version, with a cluster of its own."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _SETTINGS: Mapping[str, str] = {
 
 
 class PostgresServer(EmbeddedServer):
-    """A PostgreSQL server on the loopback; user ``postgres``, no password, so any local user can connect."""
+    """A PostgreSQL server on the loopback address; user ``postgres``, no password, so any local user can connect."""
 
     _stop_signals: ClassVar[tuple[signal.Signals, ...]] = (
         signal.SIGINT,
         signal.SIGQUIT,
-    )  # fast, then immediate: a stuck walsender delays fast
+    )  # fast shutdown, then immediate: a walsender that is stuck delays the fast one
     _death_signal: ClassVar[signal.Signals] = signal.SIGQUIT
 
     def __init__(self, record: ServerRecord, account: Account, binaries: Path, *, major: int, detached: bool) -> None:
@@ -57,16 +57,16 @@ class PostgresServer(EmbeddedServer):
         """Initialise a new cluster and start it.
 
         Args:
-            major: server version. 14, 15 and 17 are downloaded (15 MB each) when first asked for, and can do TLS;
-                16 and 18 are installed already, and cannot.
-            settings: lines for ``postgresql.conf`` on top of logical WAL, 20 slots and 20 walsenders.
-            fsync: False makes tests quicker; a crash of the *machine* then loses the cluster, which is kept in memory
-                where there is room.
-            detached: let it outlive this process.
-            say: told what takes longer than a moment.
+            major: the server version. 14, 15 and 17 are downloaded at first use (15 MB each), and support TLS;
+                16 and 18 are already installed, and do not.
+            settings: settings for ``postgresql.conf``, in addition to logical WAL, 20 slots and 20 walsenders.
+            fsync: False makes tests quicker, but a crash of the *machine* then loses the cluster, which is kept in
+                memory if there is room.
+            detached: let the server outlive this process.
+            say: called before anything that takes long.
 
         Raises:
-            StackError: no binaries, no account that can run them, or the server did not start.
+            StackError: there are no binaries, no account can run them, or the server did not start.
         """
         sweep()
         record = ServerRecord(f"PostgreSQL {major}", detached=detached, in_memory=not fsync)
@@ -85,11 +85,11 @@ class PostgresServer(EmbeddedServer):
 
     @property
     def url(self) -> str:
-        """The ``postgres`` database."""
+        """The URL of the database ``postgres``."""
         return self.dsn()
 
     def dsn(self, dbname: str = "postgres") -> str:
-        """URL of one database as superuser."""
+        """Returns the URL of a database for the superuser."""
         return f"postgresql://postgres@{HOST}:{self.port}/{quote(dbname, safe='')}"
 
     def _command(self) -> list[str | Path]:
@@ -107,7 +107,7 @@ class PostgresServer(EmbeddedServer):
 
     def _initialise(self, settings: Mapping[str, str]) -> None:
         data = self.directory / "data"
-        # C collation and time zone UTC wherever it runs: the same bytes in the same order.
+        # C collation, and time zone UTC from the environment: the same order and the same text on every machine.
         form = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"]
         made = subprocess.run(
             self._account.command([self.binaries / "initdb", "-D", data, *form], death_signal=signal.SIGKILL),
@@ -120,9 +120,9 @@ class PostgresServer(EmbeddedServer):
         if made.returncode != 0:
             raise StackError(
                 f"initdb of {self.name} failed as {self._account.name}: {made.stderr.strip()}",
-                remedy="free some disk space in the temporary directory, or set CDC_PG_URL to a server of yours",
+                remedy="free some disk space in the temporary directory, or set CDC_PG_URL to your own server",
             )
-        # In the file, not on the command line: there ALTER SYSTEM could not change them any more.
+        # Write settings to the file, because ALTER SYSTEM cannot override the command line.
         with (data / "postgresql.conf").open("a", encoding="utf-8") as file:
             for name, value in settings.items():
                 file.write(f"{name} = '{value.replace(chr(39), chr(39) * 2)}'\n")

@@ -1,6 +1,6 @@
-"""A real Redis server: a program from a Maven artefact, which holds one for each system (``redis.lock``).
+"""An embedded Redis server. The program comes from a Maven artefact with one for each system (``redis.lock``).
 
-Redis 7.0 is of the last line under the BSD licence; the program is linked statically and can do TLS.
+Redis 7.0 is still under the BSD licence. The program is statically linked, and supports TLS.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ REDIS_LOCK = Path(__file__).with_name("redis.lock")
 
 _SYSTEMS = {"Linux": "linux", "Darwin": "darwin"}
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
-_INSTEAD = "set CDC_REDIS_URL to a server of yours"
+_INSTEAD = "set CDC_REDIS_URL to your own server"
 _NOT_KEPT = {"save": "", "appendonly": "no"}
 _KEPT = {"save": "", "appendonly": "yes", "appendfsync": "everysec"}
 
 
 class RedisServer(EmbeddedServer):
-    """A Redis server on the loopback, without a password unless its settings ask for one."""
+    """A Redis server on the loopback address, without a password unless its settings require one."""
 
     _stop_signals: ClassVar[tuple[signal.Signals, ...]] = (signal.SIGTERM,)
     _death_signal: ClassVar[signal.Signals] = signal.SIGKILL
@@ -53,16 +53,16 @@ class RedisServer(EmbeddedServer):
         detached: bool = False,
         say: Say = silent,
     ) -> Self:
-        """Start a new, empty server, after downloading the program when it is not cached.
+        """Start a new, empty server; downloads the program if it is not in the cache.
 
         Args:
             persistent: keep an append-only file, so that the data outlive ``kill`` and ``restart``.
-            settings: of ``redis.conf``, on top of that.
-            detached: let it outlive this process.
-            say: told about a download.
+            settings: more settings, as in ``redis.conf``.
+            detached: let the server outlive this process.
+            say: called with the progress of a download.
 
         Raises:
-            StackError: nobody makes the program for this system, it cannot be had, or the server did not start.
+            StackError: the program does not exist for this system or cannot be downloaded, or the server did not start.
         """
         sweep()
         program = fetch_redis(say=say)
@@ -76,11 +76,11 @@ class RedisServer(EmbeddedServer):
 
     @property
     def url(self) -> str:
-        """Its first database."""
+        """The URL of its first database."""
         return f"redis://{HOST}:{self.port}/0"
 
     def _command(self) -> list[str | Path]:
-        # Its title would hide the directory, by which a process is known to be ours.
+        # Redis would replace its command line by a title, without the directory by which running.py recognizes it.
         own = {"bind": HOST, "dir": str(self.directory), "set-proc-title": "no"}
         settings = {**own, **self._settings}
         options = [part for name, value in settings.items() for part in (f"--{name}", value)]
@@ -94,7 +94,7 @@ class RedisServer(EmbeddedServer):
 
 
 def answers(host: str, port: int, timeout_s: float = 1.0) -> bool:
-    """Whether a Redis serves clients there; one that asks for a password does, and one that still loads does not."""
+    """Whether a Redis serves clients there. One that wants a password does; one that is still loading does not."""
     with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=timeout_s) as connection:
         connection.sendall(b"PING\r\n")
         return connection.recv(64).startswith((b"+PONG", b"-NOAUTH"))
@@ -102,20 +102,20 @@ def answers(host: str, port: int, timeout_s: float = 1.0) -> bool:
 
 
 def redis_version() -> str:
-    """What the artefact holds, for people."""
+    """Returns the version, and whether it is downloaded, for people."""
     there = _home().exists()
     return "7.0.15, downloaded" if there else "7.0.15, not downloaded yet (11 MB when asked for)"
 
 
 def fetch_redis(*, say: Say = silent, download: Download | None = None) -> Path:
-    """The program for this system, downloaded and checked at the first call.
+    """Returns the program for this system; the first call downloads and checks it.
 
     Args:
-        say: told about a download.
+        say: called with the progress of a download.
         download: how to get the artefact; see ``artefacts.fetch``.
 
     Raises:
-        StackError: nobody makes it for this system, or it cannot be had.
+        StackError: the program does not exist for this system, or cannot be downloaded.
     """
     system, architecture = _SYSTEMS.get(platform.system()), _ARCHITECTURES.get(platform.machine())
     if system is None or architecture is None:
@@ -140,6 +140,6 @@ def fetch_redis(*, say: Say = silent, download: Download | None = None) -> Path:
 
 
 def _home() -> Path:
-    # With the system's name: a home directory may be shared between machines.
+    # The name contains the system, because machines may share a home directory.
     [artefact] = read_lock(REDIS_LOCK)
     return cache_dir() / f"redis-{artefact.version}-{platform.system()}-{platform.machine()}".lower()

@@ -1,9 +1,9 @@
-"""Records of the servers that this user's processes started, so that none is ever left behind.
+"""Records of the servers that this user's processes started, so that no server outlives its owner for long.
 
-Each server has one file under ``<cache>/running``. The process that owns the server holds a lock on that file for as
-long as it lives; the kernel lets go of it even after SIGKILL. So a record that can be locked has no owner any more, and
-whoever starts a server next stops what is left of it and removes its directory. A detached server has no owner
-from the start: it lives until ``cdc stack down`` or until its process is gone.
+Each server has one file under ``<cache>/running``. The process that owns the server holds a lock on this file for as
+long as it lives; the kernel releases the lock even after SIGKILL. So if a record can be locked, its owner is gone. The
+next process that starts a server then stops the orphan and removes its directory. A detached server has no owner once
+``cdc stack up --detach`` has ended: it lives until ``cdc stack down``, or until its process is gone.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from cdc.lab.stack.engine import remove_container
 
 _IN_MEMORY = Path("/dev/shm")
 _ROOM_BYTES = 4 << 30
-"""Free there, or a folder on disk is used: a container has 64 MB by default."""
+"""The space that must be free there, or a folder on disk is used: in a container, /dev/shm has 64 MB by default."""
 _STOP_TIMEOUT_S = 15.0
 _POLL_INTERVAL_S = 0.03
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Running:
-    """One server as its record tells it. ``pid`` is 0 before the start; ``container`` is a Docker id or empty."""
+    """The content of a server's record. ``pid`` is 0 before the start; ``container`` is a Docker id or empty."""
 
     server: str
     directory: str = ""
@@ -46,7 +46,10 @@ class Running:
     detached: bool = False
 
     def process(self) -> psutil.Process | None:
-        """The server's process, if it still runs. Its random directory in the command line says that it is ours."""
+        """Returns the server's process if it is still running.
+
+        The pid may have been reused, so the command line must contain the server's directory, which has a random name.
+        """
         if not self.pid:
             return None
         try:
@@ -56,18 +59,18 @@ class Running:
             return None
 
     def is_alive(self) -> bool:
-        """Whether it still runs; a container counts as running until it is removed."""
+        """Whether the server is still running; a container counts as running until it is removed."""
         return bool(self.container) or self.process() is not None
 
 
 class ServerRecord:
-    """The record of a server that this process owns, and the private directory that belongs to it.
+    """The record of a server that this process owns, and the server's private directory.
 
     Args:
-        server: its name.
-        detached: it outlives this process.
-        in_memory: the directory may be gone after a crash of the machine; in memory, where there is room, hundreds of
-            files are made and deleted in no time, which a PostgreSQL does for each database.
+        server: the server's name.
+        detached: whether the server outlives this process.
+        in_memory: put the directory into memory if there is room, so that a crash of the machine loses it. PostgreSQL
+            creates and deletes hundreds of files for each database, which is much faster in memory.
     """
 
     def __init__(self, server: str, *, detached: bool = False, in_memory: bool = False) -> None:
@@ -76,14 +79,14 @@ class ServerRecord:
         path = _records() / f"{self.directory.name}.json"
         unlocked = path.with_suffix(".new")
         self._file = unlocked.open("w", encoding="utf-8")
-        # Locked before it can be seen, so that a sweep never takes it for an orphan.
+        # Lock the file before it gets its final name, so that a sweep never takes it for an orphan's.
         fcntl.flock(self._file, fcntl.LOCK_EX)
         self.path = unlocked.replace(path)
         self.update()
 
     def update(self, **changes: str | int) -> None:
-        """Write down what became known of the server (fields of ``Running``)."""
-        # A field's name decides the type of its value.
+        """Record what is now known about the server (fields of ``Running``)."""
+        # mypy cannot see that each value has the type of the field that its name says.
         self._running = dataclasses.replace(self._running, **changes)  # type: ignore[arg-type]
         self._file.seek(0)
         self._file.write(json.dumps(dataclasses.asdict(self._running)))
@@ -91,14 +94,14 @@ class ServerRecord:
         self._file.flush()
 
     def remove(self) -> None:
-        """Forget the server; its directory goes too."""
+        """Delete the record and the server's directory."""
         shutil.rmtree(self.directory, ignore_errors=True)
         self.path.unlink(missing_ok=True)
         self._file.close()
 
 
 def _memory() -> Path | None:
-    """A folder in memory; None where there is none that has room."""
+    """Returns a folder in memory; None if there is none with enough room."""
     try:
         has_room = os.access(_IN_MEMORY, os.W_OK) and shutil.disk_usage(_IN_MEMORY).free >= _ROOM_BYTES
     except OSError:
@@ -107,12 +110,12 @@ def _memory() -> Path | None:
 
 
 def running() -> list[Running]:
-    """What is recorded now, swept or not."""
+    """Returns everything that is recorded now, orphans included."""
     return [entry for path in sorted(_records().glob("*.json")) if (entry := _read(path)) is not None]
 
 
 def sweep() -> list[Running]:
-    """Stop servers whose owner is gone and remove their directories; returns what was swept."""
+    """Stop servers whose owner is gone, and remove their directories; returns these servers."""
     swept = []
     for path, entry in _ownerless():
         if entry.detached and entry.is_alive():
@@ -124,7 +127,7 @@ def sweep() -> list[Running]:
 
 
 def stop_detached() -> list[Running]:
-    """Stop every detached server and remove its directory; returns what was stopped."""
+    """Stop all detached servers, and remove their directories; returns these servers."""
     stopped = []
     for path, entry in _ownerless():
         if entry.detached:
@@ -135,7 +138,7 @@ def stop_detached() -> list[Running]:
 
 
 def kill_tree(process: psutil.Process, timeout_s: float = _STOP_TIMEOUT_S) -> None:
-    """SIGKILL a process and its descendants, and return when all of them have ended."""
+    """Kill a process and its descendants, and return when all of them have ended."""
     try:
         family = [process, *process.children(recursive=True)]
     except psutil.NoSuchProcess:
@@ -147,7 +150,11 @@ def kill_tree(process: psutil.Process, timeout_s: float = _STOP_TIMEOUT_S) -> No
 
 
 def _wait_for_end(processes: Iterable[psutil.Process], timeout_s: float) -> None:
-    """What is not our child stays listed until its parent asks, which a container's first process may never do."""
+    """Wait until processes have ended; zombies count as ended.
+
+    A process that is not our child remains a zombie until its parent waits for it. In a container, the first process
+    may be its parent, and may never do so.
+    """
     deadline = time.monotonic() + timeout_s
     for process in processes:
         while not _has_ended(process) and time.monotonic() < deadline:
@@ -168,7 +175,7 @@ def _records() -> Path:
 
 
 def _read(path: Path) -> Running | None:
-    """A record, or None when its owner is just writing or removing it."""
+    """Returns a record; None if its owner is just writing or removing it."""
     try:
         return Running(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):

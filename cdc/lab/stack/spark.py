@@ -1,4 +1,4 @@
-"""What Spark needs of this machine: a Java that it starts with, its classes in an archive, the jars beside pyspark."""
+"""Provides what Spark needs on this machine: a Java that starts it, an archive of its classes, and jars."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from cdc.lab.stack.java import ClassArchive, Java, find_java
 _VECTOR_MODULE: Final = "jdk.incubator.vector"
 
 SUBMIT_OPTIONS: Final = "SPARK_SUBMIT_OPTS"
-"""Where Spark looks for Java options of a driver, besides those in its settings."""
+"""The variable where Spark looks for Java options of a driver, in addition to its settings."""
 
 _QUIET: Final = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
-"""An archive that does not fit is as good as none, and nobody's trouble."""
+"""Turns off warnings about an archive that does not fit: Java then works as it would without one."""
 
 _SHIM: Final = """#!/bin/sh
-# Spark always asks for {module}, which this runtime lacks and would refuse to start over; Spark does without.
+# Spark always asks for {module}. This runtime lacks it, and would refuse to start; Spark works without it.
 for argument do
   shift
   [ "$argument" = "--add-modules={module}" ] || set -- "$@" "$argument"
@@ -32,13 +32,13 @@ exec "{java}" "$@"
 
 
 class SparkClasses:
-    """The archive of Spark's own classes: a driver that finds it starts with two thirds of the CPU.
+    """The archive of Spark's own classes. With it, the start of a driver takes two thirds of the CPU time.
 
-    It is made by the demo and the tests; other jobs use it where it is. With it come 170 MB in the cache.
+    The demo and the tests write the archive; other jobs use it if it exists. It takes 170 MB in the cache.
 
     Args:
         java: the runtime.
-        say: told what takes longer than a moment.
+        say: called before anything that takes long.
     """
 
     def __init__(self, java: Java, say: Say = silent) -> None:
@@ -46,13 +46,13 @@ class SparkClasses:
         self._say = say
 
     def options(self, *, train: bool = False) -> str:
-        """Options for the next JVM of a driver or an executor here.
+        """Returns Java options for the next driver or executor on this machine.
 
         Args:
-            train: write the archive at the JVM's end, if there is none.
+            train: let the JVM write the archive when it ends, if there is none.
         """
         home = _spark_home()
-        # Java archives nothing for a class path with a folder that has something in it.
+        # Java makes no archive if the class path has a folder that is not empty, such as that of Spark's settings.
         if home is None or _has_settings(home):
             return ""
         classes = cache_dir() / f"spark-classes-{_digest(home / 'jars')}"
@@ -64,7 +64,7 @@ class SparkClasses:
 
 
 class SparkRuntime(NamedTuple):
-    """``java_home`` as Spark's launcher wants it, the jars for ``spark.jars``, and what makes it start sooner."""
+    """What Spark needs: ``java_home`` for its launcher, the jars for ``spark.jars``, and the archive of its classes."""
 
     java_home: Path
     jars: tuple[Path, ...]
@@ -72,10 +72,10 @@ class SparkRuntime(NamedTuple):
 
 
 def spark_runtime(say: Say = silent) -> SparkRuntime:
-    """Java and jars for Spark's jobs, downloaded at the first call.
+    """Returns Java and jars for Spark jobs; the first call downloads the jars.
 
     Raises:
-        StackError: no Java, or an artefact that cannot be had.
+        StackError: there is no Java, or an artefact cannot be downloaded.
     """
     jars = fetch_spark_jars(say=say)
     found = find_java()
@@ -95,7 +95,7 @@ def spark_runtime(say: Say = silent) -> SparkRuntime:
 
 
 def _spark_home() -> Path | None:
-    """Where pyspark takes Spark from."""
+    """Returns the folder from which pyspark starts Spark; None if there is none."""
     given = os.environ.get("SPARK_HOME")
     if given:
         return Path(given)
@@ -109,6 +109,6 @@ def _has_settings(home: Path) -> bool:
 
 
 def _digest(jars: Path) -> str:
-    """Of these files as they were installed, under these names: Java refuses an archive of others."""
+    """Returns a digest of the jars' path and installation time: Java refuses an archive of any other files."""
     installed = f"{jars.absolute()}\n{jars.stat().st_mtime_ns if jars.is_dir() else 0}"
     return hashlib.sha256(installed.encode()).hexdigest()[:12]

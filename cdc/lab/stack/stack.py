@@ -1,4 +1,4 @@
-"""PostgreSQL and Kafka together, and Redis where one is wanted, whichever way they were had."""
+"""Opens PostgreSQL and Kafka together, and Redis if it is wanted: given ones, in containers, or embedded."""
 
 from __future__ import annotations
 
@@ -28,83 +28,83 @@ _REDIS_PORT = 6379
 
 
 class Postgres(Protocol):
-    """A PostgreSQL server that can be used."""
+    """A PostgreSQL server, given or started here."""
 
     def dsn(self, dbname: str = "postgres") -> str:
-        """Connection string of one of its databases."""
+        """Returns the connection string of one of its databases."""
 
     def close(self) -> None:
-        """Remove it, if it is ours."""
+        """Stop and remove the server if it was started here."""
 
 
 class Kafka(Protocol):
-    """A Kafka that can be used."""
+    """A Kafka cluster, given or started here."""
 
     @property
     def bootstrap(self) -> str:
-        """``host:port``, several with commas."""
+        """The addresses, ``host:port``, separated by commas."""
 
     def close(self) -> None:
-        """Remove it, if it is ours."""
+        """Stop and remove the cluster if it was started here."""
 
 
 class Redis(Protocol):
-    """A Redis that can be used."""
+    """A Redis server, given or started here."""
 
     @property
     def url(self) -> str:
-        """``redis://host:port/database``."""
+        """The address, ``redis://host:port/database``."""
 
     def close(self) -> None:
-        """Remove it, if it is ours."""
+        """Stop and remove the server if it was started here."""
 
 
 @dataclass(frozen=True)
 class GivenPostgres:
-    """A server of the user's; never touched beyond connecting."""
+    """The user's own server; it is used, and never stopped or removed."""
 
     url: str
 
     def dsn(self, dbname: str = "postgres") -> str:
-        """The given connection string with another database name; parameters stay."""
+        """Returns the given connection string with another database name, and the same parameters."""
         if self.url.startswith(("postgresql://", "postgres://")):
             return urlsplit(self.url)._replace(path=f"/{quote(dbname, safe='')}").geturl()
         return make_conninfo(self.url, dbname=dbname)
 
     def close(self) -> None:
-        """Nothing: it is not ours."""
+        """Do nothing: the server is the user's."""
 
 
 @dataclass(frozen=True)
 class GivenKafka:
-    """Brokers of the user's."""
+    """The user's own brokers."""
 
     bootstrap: str
 
     def close(self) -> None:
-        """Nothing: it is not ours."""
+        """Do nothing: the brokers are the user's."""
 
 
 @dataclass(frozen=True)
 class GivenRedis:
-    """A Redis of the user's."""
+    """The user's own Redis."""
 
     url: str
 
     def close(self) -> None:
-        """Nothing: it is not ours."""
+        """Do nothing: the server is the user's."""
 
 
 @dataclass(frozen=True)
 class Stack:
-    """The servers; ``close`` or leaving the context removes what was started. ``redis`` is there when asked for."""
+    """The servers; a context manager that stops and removes those that were started here. Redis is optional."""
 
     postgres: Postgres
     kafka: Kafka
     redis: Redis | None = None
 
     def close(self) -> None:
-        """Stop and remove what is ours."""
+        """Stop and remove the servers that were started here."""
         with ExitStack() as cleanup:
             for server in (self.postgres, self.kafka, self.redis):
                 if server is not None:
@@ -129,19 +129,19 @@ def open_postgres(
     detached: bool = False,
     say: Say = silent,
 ) -> Postgres:
-    """A PostgreSQL by the order of ``choose``.
+    """Open the PostgreSQL that ``choose`` selects.
 
     Args:
-        url: a server to use as it is; ``major`` and ``settings`` are then the caller's business.
-        backend: what to insist on.
-        major: version of a server that is started.
-        settings: ``postgresql.conf`` settings of a server that is started.
-        for_tests: ``fsync`` off.
-        detached: leave it running when this process ends, until ``cdc stack down``.
-        say: told what was chosen and why, and about downloads.
+        url: a server to use as it is; ``major`` and ``settings`` do not apply to it.
+        backend: the backend to insist on.
+        major: the version, if a server is started.
+        settings: settings for ``postgresql.conf``, if a server is started.
+        for_tests: turn ``fsync`` off.
+        detached: leave the server running after this process, until ``cdc stack down``.
+        say: called with what was chosen and why, and with the progress of downloads.
 
     Raises:
-        StackError: it cannot be had.
+        StackError: the server does not answer, or cannot be started.
     """
     choice = choose("PostgreSQL", url=url, backend=backend, pg_major=major)
     say(str(choice))
@@ -168,10 +168,10 @@ def open_kafka(
     detached: bool = False,
     say: Say = silent,
 ) -> Kafka:
-    """A Kafka by the order of ``choose``; arguments as for ``open_postgres`` and ``KafkaBroker.open``.
+    """Open the Kafka that ``choose`` selects; the arguments are those of ``open_postgres`` and ``KafkaBroker.open``.
 
     Raises:
-        StackError: it cannot be had.
+        StackError: the brokers do not answer, or cannot be started.
     """
     choice = choose("Kafka", url=bootstrap, backend=backend)
     say(str(choice))
@@ -191,10 +191,10 @@ def open_kafka(
 def open_redis(
     *, url: str | None = None, backend: Backend = "auto", detached: bool = False, say: Say = silent
 ) -> Redis:
-    """A Redis by the order of ``choose``, empty and without files unless it is the user's own.
+    """Open the Redis that ``choose`` selects. If it is started here, it is empty and keeps no files.
 
     Raises:
-        StackError: it cannot be had.
+        StackError: the server does not answer, or cannot be started.
     """
     choice = choose("Redis", url=url, backend=backend)
     say(str(choice))
@@ -222,10 +222,10 @@ def open_stack(
     detached: bool = False,
     say: Say = silent,
 ) -> Stack:
-    """The servers, each by the order of ``choose``; arguments as for ``open_postgres`` and ``open_kafka``.
+    """Open all servers that ``choose`` selects; the arguments are those of ``open_postgres`` and ``open_kafka``.
 
     Raises:
-        StackError: one of them cannot be had; the others are not left behind.
+        StackError: a server does not answer or cannot be started; the others are closed again.
     """
     with ExitStack() as started:
         kafka = open_kafka(bootstrap=kafka_bootstrap, backend=backend, for_tests=for_tests, detached=detached, say=say)

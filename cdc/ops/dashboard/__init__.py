@@ -1,1 +1,1 @@
-"""The page for the person who is on call: one deployment, or several, as they are now and were in the last hours."""
+"""The web page for the person on call: the state of one or more deployments, now and over the last hours."""

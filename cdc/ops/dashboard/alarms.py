@@ -1,7 +1,8 @@
-"""What wants attention, in the words of ``cdc status``, ``cdc check`` and ``cdc topics lint``, worst first. Pure.
+"""What needs attention, in the words of ``cdc status``, ``cdc check`` and ``cdc topics lint``, worst first. Pure.
 
-Nothing is judged here: a page that judged by itself would some day say other things than the commands. A remedy is for
-people: most are a sentence with a command at its end, some are a command, some are prose. The page offers the command.
+This module judges nothing: a page with rules of its own would one day contradict the commands. Remedies are written
+for people. Most are a sentence that ends in a command, some are only a command, some are prose. If there is a command,
+the page offers it for copying.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ _COMMAND: Final = re.compile(
 
 
 def command_of(remedy: str) -> str:
-    """The lines of it that can be pasted as they stand; empty for prose."""
+    """Returns the commands in a remedy, ready to paste, one per line; empty if the remedy is prose."""
     found = (_COMMAND.search(line) for line in remedy.splitlines())
     return "\n".join(_first(each[1].strip()) for each in found if each is not None)
 
 
 def _first(command: str) -> str:
-    """Of two that one may choose from, the first."""
+    """Returns the first of two alternatives, "A; or B"."""
     one, choice, _ = command.partition("; or ")
+    # In SQL, "--" begins a comment, and a "; or " in it separates no commands.
     return f"{one};" if choice and "--" not in one else command
 
 
@@ -37,12 +39,12 @@ _LEVELS: Final[Mapping[str, Level]] = {"FAIL": "error", "WARN": "warning"}
 
 
 class Alarm(NamedTuple):
-    """One thing.
+    """One thing that needs attention.
 
     Attributes:
         part: source, topics, sink …
-        remedy: the command or change that mends it; empty when waiting does.
-        told_by: the command that says the same.
+        remedy: the command or change that fixes it; empty if waiting is enough.
+        told_by: the command that reports the same.
     """
 
     level: Level
@@ -58,13 +60,13 @@ def alarms(
     topics: Mapping[str, Any] | None,
     path: Path | None = None,
 ) -> list[Alarm]:
-    """All of them, errors first, each once.
+    """Returns all alarms, errors first, without duplicates.
 
     Args:
         status: what ``cdc status --json`` prints.
-        check: what ``cdc check --json`` prints; None before it was looked.
-        topics: as ``TopicsHealth`` tells it; None before it was looked.
-        path: of the configuration, for the commands of remedies.
+        check: what ``cdc check --json`` prints; None before the first check.
+        topics: what ``topics_health`` returns; None before the first time.
+        path: the configuration file, for the commands in remedies.
     """
     found = [Alarm("error", each["part"], each["text"], each["remedy"], "cdc status") for each in status["problems"]]
     for each in () if check is None else check["findings"]:
@@ -80,18 +82,21 @@ def alarms(
 
 
 def _is_told(text: str, found: Sequence[Alarm]) -> bool:
-    """A server that is down is found by the status and by the check."""
+    """Whether an alarm already says this: a server that is down is reported by the status and by the check."""
     return any(text in each.text for each in found)
 
 
 class Since:
-    """When each alarm was first seen by this process."""
+    """Remembers when this process first saw each alarm."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, str], float] = {}
 
     def document(self, found: Sequence[Alarm], now: float) -> list[dict[str, Any]]:
-        """Plain values, with ``since``: seconds since 1970, and what can be pasted. What is gone is forgotten."""
+        """Returns the alarms as plain values, with ``since`` (seconds since 1970) and the command to paste.
+
+        Alarms that are no longer there are forgotten.
+        """
         self._seen = {_key(each): self._seen.get(_key(each), now) for each in found}
         return [
             {
@@ -105,5 +110,5 @@ class Since:
 
 
 def _key(alarm: Alarm) -> tuple[str, str]:
-    """What stays the same while its figures change."""
+    """Returns what identifies an alarm while the numbers in its text change."""
     return alarm.part, re.sub(r"\d+(?:[.,]\d+)*", "#", alarm.text)

@@ -1,4 +1,4 @@
-"""The deployments of one page, and those who watch it."""
+"""The deployments of one page, and the browsers that watch it."""
 
 from __future__ import annotations
 
@@ -11,22 +11,21 @@ from typing import Final
 from cdc.ops.dashboard.recorder import Deployment, Recorder
 
 MAX_WATCHERS: Final = 16
-"""Pages that are open at once. Each holds a thread and a socket of the daemon."""
+"""How many pages may be open at once. Each takes a thread and a socket of the daemon."""
 _HEARTBEAT_S: Final = 10.0
-"""Proxies close connections that are silent; a page takes silence for a server that is gone."""
+"""How often something is sent at least. Proxies close silent connections, and a silent server looks dead to a page."""
 
 
 _LONGEST_LOOK_S: Final = 1.0
-"""For looks that are under way when all of this ends. A server that hangs keeps a look waiting for as long as it likes.
-"""
+"""How long ``close`` waits for looks in progress. With a server that hangs, a look could take much longer."""
 
 
 class Board:
-    """Works between ``start`` and ``close``.
+    """The recorders of all deployments, and the streams of events to the pages; works from ``start`` to ``close``.
 
     Args:
-        deployments: in the order in which they are shown.
-        is_eager: keep charts while nobody watches.
+        deployments: what to show, in this order.
+        is_eager: record the charts even while nobody watches.
     """
 
     def __init__(self, deployments: Sequence[Deployment], *, is_eager: bool = True) -> None:
@@ -36,16 +35,16 @@ class Board:
         self.recorders: Final = [Recorder(each, self._news, is_eager=is_eager) for each in deployments]
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start to look at the deployments."""
         for each in self.recorders:
             each.start()
 
     def close(self) -> None:
-        """End; whoever watches is let go."""
+        """Stop looking, and end the streams of all who watch."""
         with self._news:
             self._ended = True
             self._news.notify_all()
-        for each in self.recorders:
+        for each in self.recorders:  # tell all of them before waiting for any: they share one second
             each.end()
         ends_at = time.monotonic() + _LONGEST_LOOK_S
         for each in self.recorders:
@@ -53,11 +52,11 @@ class Board:
 
     @property
     def is_full(self) -> bool:
-        """Whether as many watch as may."""
+        """Whether ``MAX_WATCHERS`` pages are open."""
         return self._watchers >= MAX_WATCHERS
 
     def events(self) -> Generator[bytes, None, None]:
-        """Server-sent events: the past and the newest look of each deployment, then each look as it is taken."""
+        """Yields server-sent events: the past and the newest look of each deployment, then each look as it is taken."""
         with self._watching():
             seen = [0] * len(self.recorders)
             yield b"retry: 3000\n\n"
@@ -65,7 +64,7 @@ class Board:
                 pieces = []
                 for number, each in enumerate(self.recorders):
                     if each.version > seen[number]:
-                        if not seen[number]:  # behind the first look, which learns of the time before it
+                        if not seen[number]:  # not earlier: the first look fills in the time before it
                             pieces.append(event("past", number, each.past()))
                         seen[number] = each.version
                         pieces.append(event("look", number, each.latest))
@@ -87,7 +86,7 @@ class Board:
                 self._watchers -= 1
 
     def _wait(self, seen: Sequence[int]) -> None:
-        """Until there is something new, or a sign of life is due."""
+        """Wait until there is a new look, or a heartbeat is due."""
         ends_at = time.monotonic() + _HEARTBEAT_S
         with self._news:
             while not self._ended and all(
@@ -100,5 +99,5 @@ class Board:
 
 
 def event(name: str, deployment: int, data: bytes) -> bytes:
-    """One event; its data is JSON on one line."""
+    """Returns one server-sent event; its data is JSON on one line."""
     return b'event: %b\ndata: {"deployment":%d,"data":%b}\n\n' % (name.encode(), deployment, data)

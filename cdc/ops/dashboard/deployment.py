@@ -1,4 +1,4 @@
-"""One deployment, looked at as ``cdc status`` and ``cdc check`` look at it, from its configuration."""
+"""One deployment, read from its configuration, as ``cdc status`` and ``cdc check`` see it."""
 
 from __future__ import annotations
 
@@ -35,16 +35,17 @@ from cdc.ops.status.parts import StatusReader
 from cdc.topics.budget import TombstoneReader
 
 OLD_S: Final = 300.0
+"""The age at which an answer is renewed: cdc check and the topics' health take many requests, and change slowly."""
 _SOON_S: Final = 20.0
-"""Between two askings at least, when something changed that it is about."""
+"""The shortest time between two requests, even when ``about`` has changed."""
 
 
 class Rarely:
-    """One question. For one thread; the asking is done in the executor.
+    """One question that is expensive to ask, with its last answer. Use it from one thread; an executor asks.
 
     Args:
-        executor: where it is asked.
-        old_s: after which an answer is asked for again.
+        executor: where the question is asked.
+        old_s: the age at which an answer is renewed.
     """
 
     def __init__(self, executor: Executor, old_s: float = OLD_S) -> None:
@@ -56,12 +57,14 @@ class Rarely:
         self._answer: Document | None = None
 
     def answer(self, ask: Callable[[], Document], about: object = None, *, is_wanted: bool) -> Document | None:
-        """The newest answer, with ``at``, or with ``error`` instead of its content; None before the first.
+        """Returns the newest answer without waiting, and asks again if it is old; None before the first answer.
+
+        The answer has the time ``at``. If asking failed, it has ``error`` instead of content.
 
         Args:
-            ask: what may be asked now; raises CdcError.
-            about: asks sooner than otherwise when it is not what it was.
-            is_wanted: whether to ask at all; without, what was answered stays.
+            ask: asks the question; may raise CdcError.
+            about: what the question is about; if it changes, the question is asked again sooner.
+            is_wanted: whether to ask at all; if False, the last answer stays.
         """
         if self._under_way is not None and self._under_way.done():
             self._take(self._under_way)
@@ -85,12 +88,12 @@ _COUNTED_S: Final = "cdc_serve_age_seconds"
 
 
 class ConfiguredDeployment:
-    """What a configuration describes. Looked at by one thread.
+    """The deployment that a configuration describes. Only one thread may look at it.
 
     Args:
-        read: the configuration as it is now: a reload may change it.
-        own: the process that this is, if it is one of the deployment's.
-        path: where the configuration was read.
+        read: returns the current configuration: a reload may change it.
+        own: this process, if it belongs to the deployment.
+        path: the configuration file.
     """
 
     def __init__(self, read: Callable[[], Config], own: Own | None, path: Path | None = None) -> None:
@@ -109,11 +112,11 @@ class ConfiguredDeployment:
 
     @property
     def name(self) -> str:
-        """Of the deployment."""
+        """The deployment's name."""
         return self._config.name
 
     def look(self, *, is_watched: bool) -> Document:
-        """Everything, as plain values."""
+        """Returns everything about the deployment, as plain values."""
         self._take_configuration()
         config = self._config
         asked = self._beside.submit(ask_each, config, self._own)
@@ -135,7 +138,7 @@ class ConfiguredDeployment:
         figures = _figures(status, _with_zeros(counted, processes), rates, good_topics)
         before = self._written_before()
         if before is not None and figures["wal_bytes_s"] is None:
-            # All that the stream read, it has published.
+            # WrittenWal comes from published progress, so here the two rates are the same.
             figures["wal_bytes_s"] = figures["published_bytes_s"] = before.rate(time.time())
         return {
             "name": config.name,
@@ -153,8 +156,9 @@ class ConfiguredDeployment:
         }
 
     def close(self) -> None:
-        """Let connections go."""
+        """Close the connections."""
         self._beside.shutdown()
+        # A look that timed out may still be using the follower in another thread: leave it alone then.
         if self._follower is not None and not self._status.is_reading:
             self._follower.close()
 
@@ -171,7 +175,7 @@ class ConfiguredDeployment:
         return self._follower.look(stream_key(config.source.slot))
 
     def _written_before(self) -> WrittenWal | None:
-        """For the first look that has the progress topic; later ones have counters to compare."""
+        """Returns the rates from before the first look at the progress topic; None later, when counters tell them."""
         if self._has_looked or self._follower is None or self._status.is_reading:
             return None
         self._has_looked = True
@@ -181,21 +185,21 @@ class ConfiguredDeployment:
         try:
             return state_topic(self._config, *parts(table))
         except (CdcError, ValueError):
-            return table  # it has none, and cdc check says why
+            return table  # the table has no topic, and cdc check says why
 
 
 def _readers(status: Mapping[str, Any], counted: Numbers) -> list[TombstoneReader]:
-    """Who must see every tombstone, as far as we know them."""
+    """Returns the readers that must see every tombstone, as far as they are known here."""
     found = []
     if (sink := status["sink"]) is not None and sink.get("lag_seconds") is not None:
         found.append(TombstoneReader("the replica", round(sink["lag_seconds"] * 1000), 0))
-    if (age_s := counted.single.get(_COUNTED_S)) is not None and age_s == age_s:
+    if (age_s := counted.single.get(_COUNTED_S)) is not None and age_s == age_s:  # NaN: the view knows no age yet
         found.append(TombstoneReader("the view", round(age_s * 1000), 0))
     return found
 
 
 def _with_zeros(counted: Numbers, processes: Sequence[Process]) -> Numbers:
-    """A process that answers and has no counter yet counted nothing; of one that is silent nobody knows."""
+    """Add zeros for processes that answer without a counter: they counted nothing. A silent process stays unknown."""
     answering = {each.role for each in processes if each.state in ("here", "answers")}
     zeros = {what: {"": 0.0} for what, role in (("changes", "bridge"), ("fed", "serve")) if role in answering}
     return counted._replace(by_table={**zeros, **counted.by_table})
@@ -204,7 +208,7 @@ def _with_zeros(counted: Numbers, processes: Sequence[Process]) -> Numbers:
 def _figures(
     status: Mapping[str, Any], counted: Numbers, rates: Rates, topics: Mapping[str, Any] | None
 ) -> dict[str, float | None]:
-    """The numbers of the charts; None for what nobody knows now."""
+    """Returns the numbers for the charts; None where a number is unknown now."""
     slot = status["source"].get("slot") or {}
     sink = status["sink"] or {}
     applied = [each["rows_applied"] for each in sink.get("tables", ())]

@@ -1,4 +1,4 @@
-"""Who may look: the rules of ``cdc serve``, for the ports of all daemons."""
+"""Who may see the dashboard: the rules of ``cdc serve``, for the ports of all daemons."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from cdc.base.web.tokens import Access, Tokens
 
 
 class Door:
-    """Checks each request for data. The page itself holds none, and a browser sends no token for it.
+    """Checks each request for data. The page itself is public: it holds no data, and browsers send no token for it.
 
     Args:
-        host: the address that is listened on.
-        tokens_file: bearer tokens; None where none are needed, which is on this machine only.
-        option: the configuration's name of that file.
+        host: the address that the daemon listens on.
+        tokens_file: the file of bearer tokens; None if no token is needed, which is allowed on loopback only.
+        option: the name of this file's option in the configuration.
 
     Raises:
-        ConfigError: the file cannot be read, or says what it should not.
+        ConfigError: the file cannot be read, or is invalid.
     """
 
     def __init__(self, host: str, tokens_file: str | None, option: str) -> None:
@@ -31,7 +31,7 @@ class Door:
         self._option = option
 
     def access(self, headers: Headers) -> Access:
-        """Of the caller, who may read what ``/metrics`` tells.
+        """Returns what the caller may see; the dashboard needs the right to ``/metrics``.
 
         Raises:
             Problem: ``no-token``, ``not-allowed`` or ``foreign-host``.
@@ -39,10 +39,10 @@ class Door:
         if self._is_shut:
             raise Problem(
                 "not-allowed",
-                f"Other machines reach this port, and nobody needs a token. The dashboard shows rows, so it stays "
-                f"shut: set {self._option}, or listen on 127.0.0.1.",
+                f"The dashboard is off, because it shows rows and other machines can reach this port without a token. "
+                f"Set {self._option}, or listen on 127.0.0.1.",
             )
-        if not self._tokens.needed:
+        if not self._tokens.needed:  # a page on the web could ask through DNS rebinding, but it has no token
             self._hosts.check(headers)
         self._tokens.refresh()
         access = self._tokens.access(headers)
@@ -51,7 +51,7 @@ class Door:
         return access
 
     def still_open(self, headers: Headers) -> Callable[[], bool]:
-        """Whether the same caller may still look, for whoever watches for hours."""
+        """Returns a check whether the same caller may still look: a stream lasts hours, and tokens can be revoked."""
 
         def ask() -> bool:
             try:

@@ -1,7 +1,7 @@
 """Look one key up in a process of its own: ``python -m cdc.ops.dashboard.inspecting``.
 
-It reads a partition to its end, which may take seconds of CPU. In the bridge's process they would be the stream's. What
-it is told comes in through standard input, for it holds passwords.
+A lookup reads a partition to its end, which may take seconds of CPU. In the bridge's process, the stream would have to
+wait for that. The arguments come through standard input and not on the command line, because they contain passwords.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from cdc.base.errors import CdcError
 from cdc.base.web.problem import Problem, sentences
 
 _LONGEST_S: Final = 60.0
-"""People wait no longer, and a larger partition is for ``cdc get``."""
+"""How long a lookup may take. Nobody waits longer in a browser; for a larger partition there is ``cdc get``."""
 _NICENESS: Final = 10
 
 log = structlog.get_logger("cdc.dashboard")
 
 
 class Inspector:
-    """Looks up one key at a time: a second person is asked to wait."""
+    """Looks up one key at a time; a second caller is asked to try again."""
 
     def __init__(self) -> None:
         self._busy = threading.Lock()
 
     def look_up(self, config: Config, table: str, key: str) -> dict[str, Any]:
-        """What is known of a key.
+        """Returns what is known about a key.
 
         Args:
-            config: of the deployment.
+            config: the deployment's configuration.
             table: ``namespace.table``.
-            key: as people write it.
+            key: the key as people write it.
 
         Raises:
             Problem: ``malformed-key``, ``too-slow``, ``store-away``, or ``not-yet`` while another key is looked up.
@@ -63,15 +63,15 @@ def _asked(config: Config, table: str, key: str) -> dict[str, Any]:
     except subprocess.TimeoutExpired:
         raise Problem(
             "too-slow",
-            f"Reading the partition takes more than {_LONGEST_S:.0f} s. Use: cdc get {shlex.quote(table)} KEY",
+            f"Reading the partition takes longer than {_LONGEST_S:.0f} s. Use: cdc get {shlex.quote(table)} KEY",
         ) from None
     if done.returncode != 0:
         log.error(
-            "a key could not be looked up",
+            "the dashboard could not look up a key",
             error=done.stderr.decode(errors="replace")[-2000:],
-            remedy="correct what the error says; cdc get shows the same key on a terminal",
+            remedy="fix what the error says; cdc get shows the same key on a terminal",
         )
-        raise Problem("our-bug", "The log says what went wrong. Please report it.")
+        raise Problem("our-bug", "The lookup failed, and the log says why. Please report it.")
     answer: dict[str, Any] = orjson.loads(done.stdout)
     if refused := answer.get("refused"):
         raise Problem("malformed-key" if answer["is_question"] else "store-away", refused)
@@ -79,12 +79,12 @@ def _asked(config: Config, table: str, key: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Answer on standard output."""
+    """Read the question from standard input, and write the answer to standard output."""
     from cdc.base.errors import ConfigError
     from cdc.ops.dashboard.key_facts import key_facts
 
     os.nice(_NICENESS)
-    signal.alarm(round(_LONGEST_S))  # who asked may be gone by then, and would not end us
+    signal.alarm(round(_LONGEST_S))  # the daemon may be gone by then, and could not kill this process
     config, table, key = pickle.loads(sys.stdin.buffer.read())
     try:
         answer = key_facts(config, table, key)

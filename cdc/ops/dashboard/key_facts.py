@@ -1,4 +1,4 @@
-"""All that is known of one key: its record in the topic, the row of the source beside it, and what became of it."""
+"""Everything that is known about one key: its record in the topic, its row in the source, and its history."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from cdc.topics.lookup.record import of_table
 from cdc.topics.lookup.scan import key_in_topic, newest_of_key
 
 _LONGEST_HISTORY: Final = 50
-"""Changes, the newest ones; cdc history shows all."""
+"""How many changes are shown, the newest first; ``cdc history`` shows all."""
 
 
 def key_facts(config: Config, table: str, text: str) -> dict[str, Any]:
-    """What ``cdc get``, the source and ``cdc history`` say of a key, as plain values.
+    """Returns what ``cdc get``, the source and ``cdc history`` say about a key, as plain values.
 
     Args:
-        config: of the deployment.
+        config: the deployment's configuration.
         table: ``namespace.table``.
         text: the key as people write it.
 
     Raises:
-        ConfigError: no such table was published, or this is no key of it.
+        ConfigError: the table was never published, or the text is not a key of it.
         CdcError: Kafka does not answer.
     """
     schemas = definitions_of(config, table)
@@ -80,7 +80,7 @@ def _record(options: Mapping[str, Any], topic: str, key: bytes) -> dict[str, Any
 
 
 def _row(config: Config, table: str, key: bytes) -> dict[str, Any]:
-    """The row now, in the form in which the bridge would write it; what is out of reach is said instead."""
+    """Returns the row as the bridge would write it now, or ``why`` there is none: an error must not hide the topic."""
     source, application = config.source, f"cdc {config.name} dashboard"
     try:
         with closing(
@@ -112,14 +112,14 @@ def _row(config: Config, table: str, key: bytes) -> dict[str, Any]:
 def _history(config: Config, topic: str, key: bytes, schemas: Sequence[TableSchema]) -> dict[str, Any]:
     newest = schemas[-1]
     if not in_scope(newest.namespace, newest.name, config.topics.history, ()):
-        return {"why": f"No history is kept of {newest.qualified_name}: topics.history does not name it."}
+        return {"why": f"No history is kept for {newest.qualified_name}: topics.history does not name the table."}
     try:
         admin = BrokerAdmin(config.kafka.client_options())
         trail = KeyScan(admin, topic, history_topic(topic), key).trail(schemas)
     except CdcError as error:
         return {"why": f"The history cannot be read: {error.message}."}
     if not trail.entries:
-        return {"why": "The history holds no change of this key."}
+        return {"why": "The history has no change of this key."}
     entries = reversed(list(with_changes(trail.entries)))
     return {
         "count": len(trail.entries),

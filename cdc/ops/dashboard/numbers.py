@@ -1,4 +1,4 @@
-"""What a process counts, as its ``/metrics`` tells it: read in the process itself, or from its port."""
+"""The metrics of a process that the dashboard shows, read in the process itself or from its port."""
 
 from __future__ import annotations
 
@@ -38,15 +38,16 @@ _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _ESCAPES: Final[Mapping[str, str]] = {r"\n": "\n", r"\"": '"', r"\\": "\\"}
 _PATIENCE_S: Final = 1.0
 _LARGEST: Final = 8 * 1024 * 1024
+"""How much of an answer is read: another program may have the port, and send without end."""
 
 
 class Numbers(NamedTuple):
-    """Of one process.
+    """The numbers of one process, or of several together.
 
     Attributes:
-        by_table: counters by what they count (changes, applied, fed, rows) and table.
-        single: by metric name; of a metric with labels the sum.
-        states: of a view's tables.
+        by_table: counters by what they count (changes, applied, fed, rows) and by table.
+        single: values by metric name; for a metric with labels, the sum.
+        states: the states of a view's tables.
     """
 
     by_table: Mapping[str, Mapping[str, float]]
@@ -55,14 +56,14 @@ class Numbers(NamedTuple):
 
 
 def of_registry(registry: CollectorRegistry) -> Iterator[Sample]:
-    """Of this process."""
+    """Yields the samples of this process."""
     for family in registry.restricted_registry(_WANTED).collect():
         for sample in family.samples:
             yield sample.name, sample.labels, sample.value
 
 
 def of_text(text: str) -> Iterator[Sample]:
-    """As Prometheus reads it."""
+    """Yields the samples in a text that is written for Prometheus."""
     for line in text.splitlines():
         found = _LINE.match(line)
         if found is None or found[1] not in _WANTED:
@@ -75,17 +76,17 @@ def of_text(text: str) -> Iterator[Sample]:
 
 
 def of_url(url: str) -> list[Sample]:
-    """Of another process.
+    """Returns the samples of another process.
 
     Raises:
-        OSError: it does not answer, or refuses.
+        OSError: the process does not answer, or refuses.
     """
     with urllib.request.urlopen(url, timeout=_PATIENCE_S) as answer:
         return list(of_text(answer.read(_LARGEST).decode("utf-8", "replace")))
 
 
 def numbers(samples: Iterable[Sample]) -> Numbers:
-    """Put in order."""
+    """Sort samples by what they count."""
     by_table: dict[str, dict[str, float]] = {}
     single: dict[str, float] = {}
     states: dict[str, str] = {}

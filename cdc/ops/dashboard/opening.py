@@ -1,4 +1,4 @@
-"""The dashboard put together: of a daemon that shows itself and its neighbours, or of one process for many."""
+"""Puts the dashboard together, in a daemon for its own deployment, or in ``cdc dashboard`` for several."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def daemon_pages(read: Read, role: Role, registry: CollectorRegistry) -> Generat
     """The pages of ``cdc run`` and ``cdc sink``, while the block lasts.
 
     Args:
-        read: the configuration as it is now.
-        role: which of them this is.
-        registry: where it counts.
+        read: returns the current configuration.
+        role: which daemon this process is.
+        registry: the metrics of this process.
 
     Raises:
-        ConfigError: the file of tokens is wrong.
+        ConfigError: the tokens file is invalid.
     """
     http = read().http
     door = Door(http.host, http.tokens_file, "http.tokens_file")
@@ -49,14 +49,14 @@ def daemon_pages(read: Read, role: Role, registry: CollectorRegistry) -> Generat
 def service_pages(config: Config, metrics: Callable[[], bytes]) -> Generator[Pages, None, None]:
     """The pages of one process of ``cdc serve``, while the block lasts.
 
-    Several processes answer, and each looks by itself: with more than one, none looks before somebody watches.
+    With several workers, each would look for itself. So none of them looks before somebody watches.
 
     Args:
-        config: of the deployment.
-        metrics: what ``/metrics`` shows.
+        config: the deployment's configuration.
+        metrics: returns what ``/metrics`` shows.
 
     Raises:
-        ConfigError: the file of tokens is wrong.
+        ConfigError: the tokens file is invalid.
     """
 
     def counted() -> Iterable[Sample]:
@@ -76,13 +76,13 @@ def overview_pages(
     """The pages of ``cdc dashboard``, while the block lasts.
 
     Args:
-        targets: configurations, or URLs of dashboards.
-        token: for these.
-        host: the address that is listened on.
-        tokens_file: of those who may look.
+        targets: functions that return a configuration, or URLs of dashboards.
+        token: the token for these dashboards.
+        host: the address to listen on.
+        tokens_file: the tokens of the people who may look.
 
     Raises:
-        ConfigError: a URL is none, or the file of tokens is wrong.
+        ConfigError: a URL or the tokens file is invalid.
     """
     door = Door(host, None if tokens_file is None else str(tokens_file), "--tokens-file")
     deployments: list[Deployment] = [
@@ -94,11 +94,11 @@ def overview_pages(
 
 
 class _WhenLooked:
-    """What a configuration describes; what it takes to look at that is imported with the first look.
+    """A ``ConfiguredDeployment`` that imports its modules at the first look.
 
     Args:
-        read: the configuration as it is now.
-        own: the process that this is, if it is one of the deployment's.
+        read: returns the current configuration.
+        own: this process, if it belongs to the deployment.
     """
 
     def __init__(self, read: Read, own: Own | None) -> None:
@@ -108,18 +108,18 @@ class _WhenLooked:
         self._deployment: Deployment | None = None
 
     def look(self, *, is_watched: bool) -> Document:
-        """As ``Deployment.look``."""
+        """Look, as ``Deployment.look`` says."""
         if self._deployment is None:
             from cdc.ops.dashboard.deployment import (
-                ConfiguredDeployment,  # 0.4 s of CPU, which a start has not to spare
+                ConfiguredDeployment,  # takes 0.4 s of CPU, which would delay the daemon's start
             )
 
-            path = getattr(self._read, "path", None)  # a service was handed its configuration, and knows no file
+            path = getattr(self._read, "path", None)  # cdc serve gets a configuration, and does not know the file
             self._deployment = ConfiguredDeployment(self._read, self._own, path)
         return self._deployment.look(is_watched=is_watched)
 
     def close(self) -> None:
-        """As ``Deployment.close``."""
+        """Close the connections, if there was a look."""
         if self._deployment is not None:
             self._deployment.close()
 

@@ -1,4 +1,4 @@
-"""What there is to ask for: the page, its files, and what it shows."""
+"""The HTTP resources of the dashboard: the page, its files, and the data that it shows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 )
-"""No inline script, no inline style, nothing from elsewhere, and no string that becomes HTML."""
+"""Allows no inline script, no inline style, nothing from other hosts, and no string that is turned into HTML."""
 
 SECURITY: Final = (
     ("Content-Security-Policy", _POLICY),
@@ -38,7 +38,7 @@ SECURITY: Final = (
 
 
 class Assets:
-    """Read once; a few files of some 60 KB together."""
+    """The static files, read once; about 60 KB together."""
 
     def __init__(self) -> None:
         folder = files("cdc.ops.dashboard") / "static"
@@ -50,11 +50,11 @@ class Assets:
                 self._found[each.name] = kind, content, f'"{hashlib.sha256(content).hexdigest()[:16]}"'
 
     def reply(self, name: str, known: bytes = b"") -> Reply | None:
-        """A file; None without one of that name.
+        """Returns a file; None if there is no file of this name.
 
         Args:
-            name: of the file.
-            known: the header If-None-Match.
+            name: the file's name.
+            known: the request's If-None-Match header.
         """
         if name not in self._found:
             return None
@@ -66,7 +66,7 @@ class Assets:
 
 
 Inspect: TypeAlias = Callable[[int, str, str], dict[str, Any]]
-"""Deployment, table, key → what is known of the key."""
+"""Takes the number of a deployment, a table and a key; returns what is known about the key."""
 
 ROOT: Final = "/dashboard/"
 
@@ -74,11 +74,11 @@ log = structlog.get_logger("cdc.dashboard")
 
 
 class DashboardPages:
-    """Answers from any thread.
+    """Answers requests for the dashboard, from any thread.
 
     Args:
-        board: what is shown.
-        door: who may see it.
+        board: the deployments to show.
+        door: decides who may see them.
         inspect: looks a key up.
     """
 
@@ -89,7 +89,7 @@ class DashboardPages:
         self._assets = Assets()
 
     def __call__(self, request: Request) -> Reply | None:
-        """The answer; None for what is no page of the dashboard."""
+        """Returns the answer; None if the path does not belong to the dashboard."""
         if request.path == "/":
             return self._file("index.html", request)
         if not request.path.startswith(ROOT):
@@ -110,9 +110,9 @@ class DashboardPages:
             log.error(
                 "internal error while answering a page of the dashboard",
                 exc_info=True,
-                remedy="report it with this traceback; all else goes on",
+                remedy="report it with this traceback; everything else continues",
             )
-            return _refusal(Problem("our-bug", "The log says what went wrong. Please report it."))
+            return _refusal(Problem("our-bug", "This request failed, and the log says why. Please report it."))
 
     def _file(self, name: str, request: Request) -> Reply | None:
         return self._assets.reply(name, _header(request, b"if-none-match"))
@@ -136,7 +136,7 @@ class DashboardPages:
         if self._board.is_full:
             raise Problem(
                 "too-many-watches",
-                f"{MAX_WATCHERS} pages are open already. Close one, or try again later.",
+                f"{MAX_WATCHERS} pages are already open, which is the limit. Close one, or try again later.",
                 [(b"retry-after", b"10")],
             )
         return Reply(200, headers, _while_open(self._board.events(), is_open))
@@ -151,12 +151,13 @@ class DashboardPages:
             or not (number.isascii() and number.isdigit())
             or int(number) >= len(self._board.recorders)
         ):
-            raise Problem("bad-parameter", "Name a table, a key, and the number of a deployment.")
+            raise Problem("bad-parameter", "The request needs table=, key=, and the number of a deployment.")
         access.check(table)
         return _json(orjson.dumps(self._inspect(int(number), table, key)) + b"\n")
 
 
 def _while_open(events: Generator[bytes, None, None], is_open: Callable[[], bool]) -> Generator[bytes, None, None]:
+    """Yields events until the caller's token no longer allows it: a page stays open for hours."""
     try:
         for each in events:
             if not is_open():

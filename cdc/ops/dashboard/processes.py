@@ -1,4 +1,4 @@
-"""The processes of a deployment, as far as their ports tell of them."""
+"""The processes of a deployment, as their HTTP ports show them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _OPTIONS: Final[dict[Role, str]] = {"bridge": "http.bridge_port", "sink": "http.
 
 
 class Own(NamedTuple):
-    """The process that this is."""
+    """This process: its role, and how to read its metrics without HTTP."""
 
     role: Role
     read: Callable[[], Iterable[Sample]]
 
 
 class Process(NamedTuple):
-    """One process.
+    """One process of the deployment.
 
     Attributes:
-        state: here; answers; silent: its port does not answer; unasked: nobody can ask it.
-        text: where it was asked, or why not.
+        state: here: this process; answers; silent: its port does not answer; unasked: it cannot be asked.
+        text: the URL that was asked, or why none was.
     """
 
     role: Role
@@ -33,19 +33,19 @@ class Process(NamedTuple):
     samples: Sequence[Sample] = ()
 
     def document(self) -> dict[str, Any]:
-        """Plain values."""
+        """Returns plain values, for JSON."""
         found = numbers(self.samples).single
         memory, cpu = found.get("process_resident_memory_bytes"), found.get("process_cpu_seconds_total")
         return {"role": self.role, "state": self.state, "text": self.text, "memory_bytes": memory, "cpu_s": cpu}
 
 
 def ask_each(config: Config, own: Own | None) -> list[Process]:
-    """This process from within, the others at their ports."""
+    """Read the metrics of every process: of this one directly, of the others through their ports."""
     return [_ask(config, role, own) for role in roles_of(config)]
 
 
 def together(processes: Iterable[Process]) -> Numbers:
-    """The numbers of all of them."""
+    """Returns the numbers of all processes together."""
     return numbers(sample for each in processes for sample in each.samples if not sample[0].startswith("process_"))
 
 
@@ -54,7 +54,7 @@ def _ask(config: Config, role: Role, own: Own | None) -> Process:
         return Process(role, "here", "this process", list(own.read()))
     address = url_of(config, role)
     if address is None:
-        return Process(role, "unasked", f"{_OPTIONS[role]} names no port to ask")
+        return Process(role, "unasked", f"{_OPTIONS[role]} names no port that could be asked")
     url = f"{address}/metrics"
     try:
         return Process(role, "answers", url, of_url(url))

@@ -1,4 +1,4 @@
-"""Counters at two moments → changes a second. Pure."""
+"""Turns counters at two moments into changes per second. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 
 class Rates:
-    """Remembers each counter as it was at the last look."""
+    """Remembers the value of each counter at the last look."""
 
     def __init__(self) -> None:
         self._at = 0.0
@@ -15,16 +15,16 @@ class Rates:
         self._elapsed_s = 0.0
 
     def look(self, at: float) -> None:
-        """A new look begins.
+        """Begin a new look.
 
         Args:
-            at: seconds, by a clock that never goes back.
+            at: seconds of a monotonic clock.
         """
         self._before, self._now = self._now, {}
         self._elapsed_s, self._at = at - self._at, at
 
     def of(self, name: str, value: float | None) -> float | None:
-        """A second, since the look before; None when it was not counted then, or a restart began to count anew."""
+        """Returns the rate per second since the last look; None if the counter had no value then, or has been reset."""
         if value is None:
             return None
         self._now[name] = value
@@ -34,6 +34,6 @@ class Rates:
         return (value - before) / self._elapsed_s
 
     def of_each(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
-        """Of each table that was counted before."""
+        """Returns the rate of each table that also had a value at the last look."""
         found = {table: self.of(f"{name} {table}", value) for table, value in values.items()}
         return {table: rate for table, rate in found.items() if rate is not None}

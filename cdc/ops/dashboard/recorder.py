@@ -1,8 +1,8 @@
 """Looks at one deployment again and again, in a thread of its own, and keeps what it saw.
 
-Theory of operation. While somebody watches, it looks each second or two; while nobody does, just often enough for the
-charts of the last hours. A look that takes long is repeated less often, so that looking costs a bounded part of a core
-whatever there is to look at. Whoever watches is handed the same bytes: a page more costs nothing but sending them.
+Theory of operation. While somebody watches, the recorder looks every two seconds. While nobody does, it looks every 15
+seconds, which is enough for the charts. If a look takes longer than 0.2 s, the next one comes later, so that looking
+takes a small part of the time. All watchers get the same bytes: one more page costs only the sending.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from cdc.base.daemon.worker import Worker
 from cdc.base.errors import CdcError
 
 CAPACITY: Final = 960
-"""Samples: four hours of one each 15 seconds, some 80 KB."""
+"""Number of samples: four hours at one sample in 15 seconds, which takes about 80 KB."""
 
 
 class Ring:
-    """Samples of several series, all taken at the same moments.
+    """The newest samples of several series, all taken at the same moments.
 
     Args:
-        names: of the series.
-        capacity: how many samples are kept.
+        names: the names of the series.
+        capacity: how many samples to keep.
     """
 
     def __init__(self, names: Sequence[str], capacity: int = CAPACITY) -> None:
@@ -42,7 +42,7 @@ class Ring:
         return min(self._taken, self._capacity)
 
     def add(self, at: float, values: Mapping[str, float | None]) -> None:
-        """Take one sample; a value that nobody knows is a gap in its series."""
+        """Add one sample; an unknown value becomes a gap in its series."""
         place = self._taken % self._capacity
         self._at[place] = at
         for name, series in self._series.items():
@@ -51,7 +51,7 @@ class Ring:
         self._taken += 1
 
     def document(self) -> dict[str, Any]:
-        """All samples, oldest first: ``at`` in seconds since 1970, and a list for each series, with NaN for gaps."""
+        """Returns all samples, oldest first: ``at`` in seconds since 1970, and a list per series, with NaN for gaps."""
         return {
             "at": self._in_order(self._at),
             "series": {name: self._in_order(series) for name, series in self._series.items()},
@@ -67,16 +67,18 @@ class Ring:
 Document: TypeAlias = dict[str, Any]
 
 WATCHED_S: Final = 2.0
-"""Between two looks while somebody watches. A look asks three servers; more of them tell nobody more."""
+"""Seconds from one look to the next while somebody watches. A look asks three servers; nobody needs it more often."""
 UNWATCHED_S: Final = 15.0
-"""Between two looks, and two samples of the charts, while nobody does."""
+"""Seconds from one look to the next while nobody watches, and between two samples of the charts at all times."""
 _TOUCHED_S: Final = 10.0
+"""How long a single request for the state counts as watching."""
 _REST: Final = 10.0
-"""Times what a look took: it is at work an eleventh of the time at most, and most of that it waits for servers."""
+"""The least time from the end of one look to the start of the next, in multiples of the look's duration: looking takes
+an eleventh of the time at most."""
 _LONGEST_REST_S: Final = 5.0
-"""Behind the end of a look, whatever it took: on a machine that is overloaded, too, trouble is shown within seconds."""
+"""The limit of that time: even on an overloaded machine, trouble must be visible within seconds."""
 _REST_IN_TROUBLE: Final = 1.0
-"""Then somebody wants to see when it is over, and a look takes long because it waits for whoever does not answer."""
+"""Replaces ``_REST`` in trouble: people wait for its end, and looks are slow only because a server does not answer."""
 
 SERIES: Final = (
     "changes_s",
@@ -94,29 +96,29 @@ log = structlog.get_logger("cdc.dashboard")
 
 
 class Deployment(Protocol):
-    """What there is to look at."""
+    """A deployment that a recorder can look at."""
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The deployment's name, for people."""
 
     def look(self, *, is_watched: bool) -> Document:
-        """How it is now; ``figures`` in it holds the numbers of ``SERIES``.
+        """Returns its state now; ``figures`` in it holds the numbers of ``SERIES``.
 
-        ``before`` is for the first look: moments before it, and the bytes of WAL a second that were written then.
+        The first look also fills ``before``: earlier moments, with the bytes of WAL per second written then.
         """
 
     def close(self) -> None:
-        """Let connections go."""
+        """Close the connections."""
 
 
 class Recorder:
-    """Works between ``start`` and ``close``.
+    """Looks at one deployment from ``start`` to ``close``.
 
     Args:
-        deployment: looked at in the thread of this recorder only.
-        news: notified of each look.
-        is_eager: look while nobody watches, too, for the charts.
+        deployment: what to look at; only the recorder's thread does.
+        news: notified after each look.
+        is_eager: look even while nobody watches, for the charts.
     """
 
     def __init__(self, deployment: Deployment, news: threading.Condition, *, is_eager: bool = True) -> None:
@@ -135,28 +137,28 @@ class Recorder:
         self._worker = Worker(self._run, name=f"dashboard {deployment.name}")
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread that looks."""
         self._worker.start()
 
     def end(self) -> None:
-        """Look no more; one look may be under way."""
+        """Tell the thread to stop; a look may still be in progress."""
         with self._news:
             self._ended = True
             self._news.notify_all()
 
     def close(self, timeout_s: float) -> None:
-        """Wait for the end, for so long at most."""
+        """Wait for the thread to end, at most ``timeout_s``."""
         self._worker.join(timeout_s)
         self._worker.check()
 
     def watch(self, change: int) -> None:
-        """That many more watch, or less."""
+        """Change the number of watchers by ``change``."""
         with self._news:
             self._watchers += change
             self._news.notify_all()
 
     def touch(self) -> None:
-        """Somebody asked for the newest look, and will ask again: as good as watching for a while."""
+        """Count as watched for a while: somebody polls for the newest look, and will ask again."""
         with self._news:
             self._watched_until = time.monotonic() + _TOUCHED_S
             self._news.notify_all()
@@ -167,24 +169,26 @@ class Recorder:
 
     @property
     def latest(self) -> bytes:
-        """The newest look, as JSON; null before the first."""
+        """The newest look as JSON; null before the first."""
         return self._latest
 
     def past(self) -> bytes:
-        """The charts, as JSON."""
+        """Returns the charts as JSON."""
         with self._news:
             return orjson.dumps(self._ring.document())
 
     def _run(self) -> None:
         try:
-            self._wait_for_watchers(UNWATCHED_S if self._is_eager else None)  # a process that starts has enough to do
+            # Do not look at once: a process that is just starting has enough to do.
+            self._wait_for_watchers(UNWATCHED_S if self._is_eager else None)
             while not self._ended:
                 if not self._is_eager:
                     self._wait_for_watchers(None)
                 began = time.monotonic()
                 self._look(began)
                 took_s = time.monotonic() - began
-                self._rest(began, min(took_s * (_REST_IN_TROUBLE if self._is_in_trouble else _REST), _LONGEST_REST_S))
+                rest_s = min(took_s * (_REST_IN_TROUBLE if self._is_in_trouble else _REST), _LONGEST_REST_S)
+                self._rest(began, began + took_s + rest_s)
         finally:
             self._deployment.close()
 
@@ -197,17 +201,17 @@ class Recorder:
             log.error(
                 "the dashboard cannot look",
                 exc_info=True,
-                remedy="report it with this traceback; cdc status tells the same on a terminal",
+                remedy="report it with this traceback; cdc status shows the same on a terminal",
             )
-            text = f"the dashboard met a bug of its own: {type(error).__name__}"
-            document = {"name": self.name, "error": {"text": text, "remedy": "the log says more; please report it"}}
+            text = f"internal error of the dashboard: {type(error).__name__}"
+            document = {"name": self.name, "error": {"text": text, "remedy": "report it with the traceback in the log"}}
         self._is_in_trouble = _is_in_trouble(document)
         document |= {"at": time.time(), "took_s": time.monotonic() - now}
         before: list[tuple[float, float]] = document.pop("before", [])
         with self._news:
             if now - self._sampled_at >= UNWATCHED_S - 1:
                 self._sampled_at = now
-                for at, rate in before if not len(self._ring) else ():  # samples are in order
+                for at, rate in before if not len(self._ring) else ():  # the ring must stay ordered by time
                     self._ring.add(at, {"wal_bytes_s": rate})
                 self._ring.add(document["at"], document.get("figures", {}))
                 document["sampled"] = True
@@ -215,12 +219,12 @@ class Recorder:
             self.version += 1
             self._news.notify_all()
 
-    def _rest(self, began: float, least_s: float) -> None:
-        """Until the next look is due; sooner when somebody begins to watch."""
+    def _rest(self, began: float, earliest: float) -> None:
+        """Waits until the next look is due, which is sooner when somebody begins to watch."""
         with self._news:
             while not self._ended:
-                pause_s = max(WATCHED_S if self._is_watched else UNWATCHED_S, least_s)
-                left_s = began + pause_s - time.monotonic()
+                due = max(began + (WATCHED_S if self._is_watched else UNWATCHED_S), earliest)
+                left_s = due - time.monotonic()
                 if left_s <= 0:
                     return
                 self._news.wait(left_s)
@@ -231,7 +235,7 @@ class Recorder:
 
 
 def _is_in_trouble(document: Document) -> bool:
-    """A server does not answer, or a process does not run as it should."""
+    """Whether a server does not answer, or a process is not running as it should."""
     status = document.get("status") or {}
     servers = any(part is not None and not part["reachable"] for part in map(status.get, ("source", "topics", "sink")))
     states = {(status.get(each) or {}).get("state") for each in ("bridge", "sink", "view")}

@@ -1,4 +1,4 @@
-"""A dashboard elsewhere, shown among others."""
+"""A deployment that the dashboard of another process shows."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _LARGEST: Final = 16 * 1024 * 1024
 
 
 class Unreachable(CdcError):
-    """A dashboard that does not answer."""
+    """A dashboard does not answer, or refuses."""
 
     exit_code = 4
     retryable = True
 
 
 class RemoteDeployment:
-    """What the dashboard at a URL shows first.
+    """The first deployment that the dashboard at a URL shows.
 
     Args:
-        url: of a daemon's port, or of another ``cdc dashboard``.
-        token: for it; empty when it needs none.
+        url: the URL of a daemon's port, or of another ``cdc dashboard``.
+        token: the token for it; empty if it needs none.
 
     Raises:
-        ConfigError: this is no URL.
+        ConfigError: the URL is invalid.
     """
 
     def __init__(self, url: str, token: str) -> None:
@@ -41,11 +41,11 @@ class RemoteDeployment:
 
     @property
     def name(self) -> str:
-        """Its URL, until it says what it is called."""
+        """The URL; the real name comes with the first look."""
         return self._url
 
-    def look(self, *, is_watched: bool) -> Document:  # noqa: ARG002 - the dashboard there is asked alike
-        """What it shows now.
+    def look(self, *, is_watched: bool) -> Document:  # noqa: ARG002 - the request is the same
+        """Returns what the other dashboard shows now.
 
         Raises:
             Unreachable: it does not answer, or refuses.
@@ -55,7 +55,7 @@ class RemoteDeployment:
         return found
 
     def ask_key(self, query: str) -> dict[str, Any]:
-        """What it knows of a key.
+        """Returns what the other dashboard knows about a key.
 
         Raises:
             Unreachable: it does not answer, or refuses.
@@ -63,7 +63,7 @@ class RemoteDeployment:
         return self._asked(f"/dashboard/key?{query}")
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing: no connection is kept open."""
 
     def _asked(self, path: str) -> dict[str, Any]:
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
@@ -78,7 +78,7 @@ class RemoteDeployment:
         except (OSError, orjson.JSONDecodeError) as error:
             raise Unreachable(
                 f"{self._url} does not answer: {getattr(error, 'reason', error)}",
-                remedy="is the process up, and is this the URL of its dashboard?",
+                remedy="check that the process is running, and that this is the URL of its dashboard",
             ) from error
 
 
@@ -92,4 +92,4 @@ def _detail(error: urllib.error.HTTPError) -> str:
 def _remedy(code: int) -> str:
     if code in (401, 403):
         return "put a token with metrics: true into CDC_DASHBOARD_TOKEN, and start cdc dashboard again"
-    return "is this the URL of a dashboard?"
+    return "check that this is the URL of a dashboard"

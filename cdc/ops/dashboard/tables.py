@@ -1,4 +1,4 @@
-"""One row for each table: its topic, its backfill, its replica table and its view together. Pure."""
+"""One row per table, which joins its topic, backfill, replica table and view. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cdc.ops.dashboard.numbers import Numbers
 from cdc.ops.dashboard.rates import Rates
 
 LONGEST_LIST: Final = 400
-"""Tables that are sent with each look: those that want attention or change first."""
+"""How many tables are sent with each look; tables that need attention come first, then those with most changes."""
 
 _SETTLED: Final = frozenset({"", "exact", "done", "whole"})
 
@@ -20,13 +20,13 @@ def tables(
     rates: Rates,
     topic_of: Callable[[str], str],
 ) -> dict[str, Any]:
-    """The list, and how many tables there are.
+    """Returns the rows, and how many tables there are.
 
     Args:
         status: what ``cdc status --json`` prints.
-        numbers: of all processes together.
-        rates: of the counters in both.
-        topic_of: the topic of ``namespace.table``.
+        numbers: the numbers of all processes together.
+        rates: turns the counters in both into rates.
+        topic_of: returns the topic of ``namespace.table``.
     """
     rows: dict[str, dict[str, Any]] = {}
 
@@ -50,7 +50,7 @@ def tables(
 
 
 def _topic_state(backfill: Mapping[str, Any]) -> str:
-    """Whether the topic holds every row of its table."""
+    """Returns whether the topic holds every row of its table: whole, loading or incomplete."""
     if backfill["state"] in ("waiting", "running", "paused"):
         return "loading" if not backfill["whole"] else "whole"
     return "whole" if backfill["whole"] else "incomplete"

@@ -1,4 +1,4 @@
-"""What is known of topics without reading them: settings, sizes, and how long tombstones stay. Asked rarely."""
+"""What is known about topics without reading them: settings, sizes, and how long tombstones stay. Asked rarely."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from cdc.topics.lint import Subject, lint
 def topics_health(
     options: Mapping[str, Any], wanted: Collection[str], readers: Sequence[TombstoneReader]
 ) -> dict[str, Any]:
-    """Each topic by size, the largest first.
+    """Returns the health of topics, the largest first.
 
     Args:
         options: librdkafka settings from the configuration.
-        wanted: topics; those that are not there are left out.
+        wanted: the names of the topics; missing topics are left out.
         readers: who must see every tombstone, and how far each is behind.
 
     Raises:
-        TopicRefused: we may not see a topic or its settings.
+        TopicRefused: the user may not see a topic or its settings.
         TopicUnavailable: no broker answers.
     """
     with Cluster(options) as cluster:

@@ -1,4 +1,4 @@
-"""How fast the source wrote WAL before anybody looked, as the newest records of the progress topic tell it. Pure."""
+"""How fast the source wrote WAL before the first look, computed from the newest records of the progress topic. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Final
 from cdc.contract.record import Progress
 
 STEP_S: Final = 15.0
-"""Between two samples, and what the newest one is an average of."""
+"""The time between two samples. Each sample is the average over this time."""
 
 
 class WrittenWal:
-    """Commits of the source, of which each was published at an LSN.
+    """The source's WAL position over time, from published commits.
 
     Args:
-        published: progress of the stream, oldest first.
+        published: the stream's progress, oldest first.
     """
 
     def __init__(self, published: Iterable[Progress]) -> None:
@@ -24,13 +24,13 @@ class WrittenWal:
         self._lsn: list[int] = []
         for each in published:
             at = each.commit_ts / 1_000_000
-            # A stream that stands still repeats its last commit; one that began anew may tell of an earlier one.
+            # An idle stream repeats its last commit, and a stream that started again may report an earlier one.
             if at > 0 and (not self._at or (at > self._at[-1] and each.lsn >= self._lsn[-1])):
                 self._at.append(at)
                 self._lsn.append(int(each.lsn))
 
     def rate(self, now: float) -> float | None:
-        """Bytes a second, on average over the last step; None when no two commits tell.
+        """Returns the average bytes per second over the last step; None with fewer than two commits in it.
 
         Args:
             now: seconds since 1970.
@@ -38,7 +38,7 @@ class WrittenWal:
         return self._between(max(now - STEP_S, self._at[0]), self._at[-1]) if self._at else None
 
     def samples(self, now: float) -> list[tuple[float, float]]:
-        """Moments a step apart, up to one before ``now``, and bytes a second of the step that ends there."""
+        """Returns moments, a step apart, up to a step before ``now``, each with the bytes per second of its step."""
         if not self._at:
             return []
         steps = range(int((now - self._at[0]) / STEP_S), 0, -1)
@@ -51,7 +51,7 @@ class WrittenWal:
         return (self._lsn_at(end) - self._lsn_at(begin)) / (end - begin)
 
     def _lsn_at(self, at: float) -> float:
-        """Between two commits, as if WAL had been written evenly."""
+        """Interpolate the LSN at a moment between two commits."""
         place = bisect_left(self._at, at)
         if self._at[place] == at:
             return self._lsn[place]

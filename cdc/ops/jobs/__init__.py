@@ -1,1 +1,1 @@
-"""Spark jobs as commands: describe the deployment to a job, start it as a process, hand on its exit code."""
+"""Spark jobs as commands: describe the deployment to a job, run the job as a process, return its exit code."""

@@ -1,4 +1,4 @@
-"""The exit codes of the Spark commands are answers: 0 all is well, 1 something is not, 2 it is not known."""
+"""Exit codes of the Spark commands. Each is an answer: 0 all is well, 1 something is wrong, 2 nobody knows."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from cdc.base.errors import CdcError
 from cdc.contract.jobspec.parent import NO_ANSWER
 
 SOMETHING_WRONG: Final = 1
-"""Exit code of a command whose job found something: a difference, an unhealthy topic."""
+"""Exit code of a command whose job found something, such as a difference or an unhealthy topic."""
 
 _P = ParamSpec("_P")
 
 
 @contextmanager
 def answers() -> Iterator[None]:
-    """Whatever breaks in the block ends the command with 2, and never with 1, which a repair may follow."""
+    """End the command with 2 if anything in the block fails, and never with 1: a script may start a repair after 1."""
     try:
         yield
     except (typer.Exit, typer.Abort, typer.BadParameter):
         raise
     except (BrokenPipeError, SystemExit) as error:
-        # Nobody reads our answer any more, as behind "| head". Rich makes an exit with 1 of it, which is an answer.
+        # The reader of our output is gone, as with "| head". Rich turns that into an exit with 1, an answer.
         if isinstance(error, BrokenPipeError) and not _is_given_up(sys.stdout):
             sys.excepthook(type(error), error, error.__traceback__)
         raise typer.Exit(NO_ANSWER) from error
@@ -43,7 +43,7 @@ def answers() -> Iterator[None]:
 
 
 def _is_given_up(output: TextIO) -> bool:
-    """Whether the other end of a pipe was closed; then nothing is written any more, at the interpreter's end either."""
+    """Whether the reader of a pipe is gone. If so, point the output at /dev/null, or Python complains when it exits."""
     poll = select.poll()
     poll.register(output.fileno(), 0)
     if not poll.poll(0):
@@ -55,7 +55,7 @@ def _is_given_up(output: TextIO) -> bool:
 
 
 def answering(command: Callable[_P, None]) -> Callable[_P, None]:
-    """The command, within ``answers``."""
+    """Decorator that runs a command within ``answers``."""
 
     @functools.wraps(command)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> None:

@@ -1,4 +1,4 @@
-"""What ``--as-of``, ``--offsets`` and ``--every`` may say. Pure."""
+"""Parses the values of ``--as-of``, ``--offsets`` and ``--every``. Pure."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def parse_as_of(text: str, offsets: str | None) -> AsOf:
-    """The point that the options name.
+    """Returns the point in time that the options name.
 
     Raises:
-        ConfigError: it is none, or two are given.
+        ConfigError: a value is invalid, or both options are given.
     """
     if offsets is not None:
         if text != "now":
@@ -37,10 +37,10 @@ def parse_as_of(text: str, offsets: str | None) -> AsOf:
 
 
 def parse_time(text: str, option: str) -> int:
-    """An ISO 8601 time as µs since 1970.
+    """Returns an ISO 8601 time as µs since 1970.
 
     Raises:
-        ConfigError: it is none, or says not of which zone it is.
+        ConfigError: the time is invalid, or has no time zone.
     """
     try:
         moment = datetime.fromisoformat(text)
@@ -54,10 +54,10 @@ def parse_time(text: str, option: str) -> int:
 
 
 def parse_every(text: str) -> float:
-    """A duration such as ``30s``, ``15m``, ``1h`` or ``1d``, in seconds.
+    """Returns a duration such as ``30s``, ``15m``, ``1h`` or ``1d`` in seconds.
 
     Raises:
-        ConfigError: it is none, or nothing.
+        ConfigError: the duration is invalid, or zero.
     """
     match = _DURATION.fullmatch(text)
     seconds = int(match[1]) * _SECONDS[match[2]] if match else 0
@@ -71,6 +71,6 @@ def _offsets(text: str) -> AsOf:
         return AsOfOffsets.model_validate_json('{"offsets":' + text + "}")
     except ValidationError as error:
         raise ConfigError(
-            f"--offsets {text!r} is not offsets by topic and partition",
+            f"invalid --offsets {text!r}: expected offsets by topic and partition",
             remedy="""for instance --offsets '{"shop.public.orders":{"0":120,"1":98}}'""",
         ) from error

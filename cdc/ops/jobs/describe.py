@@ -1,4 +1,4 @@
-"""What a Spark job is told of a deployment: servers from the configuration, tables from the source's catalog."""
+"""Describes a deployment to a Spark job: servers from the configuration, tables from the source's catalog."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WITH RECURSIVE base AS (
 )
 SELECT base.named::bigint, e.typdelim FROM base JOIN pg_catalog.pg_type e ON e.typarray = base.oid
 """
-"""By type, or domain over it, of those that are arrays: what stands between elements."""
+"""Selects the delimiter between elements for those of the given types that are arrays, or domains over arrays."""
 
 TOPIC_FORMS: Final[Mapping[Kind, job.ColumnKind]] = {
     Kind.BOOL: "bool",
@@ -45,7 +45,7 @@ TOPIC_FORMS: Final[Mapping[Kind, job.ColumnKind]] = {
 
 
 class JobDeployment(NamedTuple):
-    """A configuration as jobs see it; ``replica`` is None without a sink."""
+    """A deployment as jobs see it; ``replica`` is None without a sink."""
 
     source: job.PostgresSettings
     replica: job.PostgresSettings | None
@@ -55,7 +55,11 @@ class JobDeployment(NamedTuple):
 
 
 def describe_deployment(config: Config, wanted: Sequence[str] = ()) -> JobDeployment:
-    """Servers and tables; ``wanted`` are tables as ``schema.table``, none for all that are captured.
+    """Returns the servers and tables of a deployment.
+
+    Args:
+        config: the deployment's configuration.
+        wanted: tables as ``schema.table``; empty for all captured tables.
 
     Raises:
         ConfigError: a wanted table is not captured, or a server's address does not suit a JDBC driver.
@@ -77,30 +81,30 @@ def describe_deployment(config: Config, wanted: Sequence[str] = ()) -> JobDeploy
 
 
 def kafka_settings(config: Config) -> job.KafkaSettings:
-    """The cluster."""
+    """Returns the settings of the Kafka client, with the password apart."""
     options = {name: str(value) for name, value in config.kafka.client_options().items() if name != "sasl.password"}
     return job.KafkaSettings(options=options, password=config.kafka.password)
 
 
 def spark_settings(master: str, jars: Sequence[str] = (), conf: Sequence[str] = ()) -> job.SparkSettings:
-    """How to run Spark: with the jars given, else those of the lock, downloaded at the first call.
+    """Returns how to run Spark. The first call without ``jars`` downloads the jars that the lock file names.
 
     Args:
-        master: Spark master URL.
-        jars: absolute paths, instead of the lock's.
-        conf: ``name=value``.
+        master: the URL of the Spark master.
+        jars: absolute paths of jars to use instead.
+        conf: Spark settings as ``name=value``.
 
     Raises:
         ConfigError: the extra is not installed, or a setting has no ``=``.
-        StackError: a jar or a Java cannot be had.
+        StackError: a jar or a Java runtime is not available.
     """
     extras.require("spark", "this command")
     settings = dict(each.split("=", 1) for each in conf if "=" in each)
     if len(settings) < len(conf):
-        raise ConfigError("--conf wants name=value", remedy="for instance --conf spark.executor.memory=4g")
+        raise ConfigError("--conf needs name=value", remedy="for instance --conf spark.executor.memory=4g")
     if jars:
         return job.SparkSettings(master=master, jars=tuple(jars), conf=settings)
-    # Imported here: its libraries are part of the extra.
+    # Imported here, because its libraries come with the extra.
     from cdc.lab.stack.spark import spark_runtime
 
     runtime = spark_runtime(say=lambda line: typer.echo(line, err=True))
@@ -149,9 +153,9 @@ def _table(
 
 
 def _column(column: Column, delimiters: Mapping[int, str]) -> job.JobColumn:
-    """Its form in the topic, as the topic contract has it: an array's elements are known for built-in types only.
+    """Returns a column with its form in the topic, as the topic contract defines it.
 
-    The catalog says what is an array; the stream's names only suggest it (an enum may be called ``_mood``).
+    Only the catalog says which types are arrays. A leading underscore does not: an enum may be called ``_mood``.
     """
     return job.JobColumn(
         name=column.name,
@@ -163,7 +167,7 @@ def _column(column: Column, delimiters: Mapping[int, str]) -> job.JobColumn:
 
 
 def _delimiters(conn: psycopg.Connection[Any], oids: Sequence[int]) -> dict[int, str]:
-    """By array type, and no other, what stands between elements; ``box`` has a semicolon."""
+    """Returns the delimiter between elements by type, for array types only; arrays of ``box`` have a semicolon."""
     rows = conn.execute(_DELIMITERS.encode(), (list(oids),))
     return dict(rows.fetchall())
 
@@ -189,7 +193,7 @@ def _replica(config: Config) -> job.PostgresSettings | None:
 
 
 def _address(info: psycopg.ConnectionInfo, password: SecretStr | None, option: str) -> job.PostgresSettings:
-    """Where libpq went, with everything that it took from the environment and its files."""
+    """Returns the address of an open connection, because libpq may have taken parts from PG* variables and files."""
     parameters = info.get_parameters()
     if info.host.startswith("/"):
         raise ConfigError(

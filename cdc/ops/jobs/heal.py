@@ -1,4 +1,4 @@
-"""After a reconciliation: hand the differing keys to the bridge, then look at just those again."""
+"""Repairs what a reconciliation found: the bridge publishes the differing keys again, and a second run checks them."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _TIMEOUT_S: Final = 600.0
 
 
 def repair_and_verify(config: Config, job: ReconcileJob, *, asks: bool) -> int:
-    """Repair what the run found.
+    """Have the bridge publish the differing keys again, then compare just these keys.
 
     Args:
-        config: whose bridge to ask.
-        job: the run that found differences, and wrote the keys to ``keys_to``.
-        asks: whether a person is to agree first.
+        config: the configuration of the bridge.
+        job: the reconciliation that found differences, and wrote the keys to ``keys_to``.
+        asks: whether to ask a person first.
 
     Returns:
-        The exit code of the second look, or of the first when nothing was repaired.
+        The exit code of the second comparison, or of the first if nothing was repaired.
 
     Raises:
         ConfigError: too many keys differ for a repair by key.
@@ -74,7 +74,7 @@ def repair_and_verify(config: Config, job: ReconcileJob, *, asks: bool) -> int:
 def _agreed(question: str) -> bool:
     try:
         return typer.confirm(question)
-    except typer.Abort:  # nobody is there to answer
+    except typer.Abort:  # standard input is closed: nobody can agree, so repair nothing
         return False
 
 

@@ -1,7 +1,7 @@
-"""Start a Spark job as a process of its own, and end with its exit code.
+"""Runs a Spark job as a process of its own, and returns its exit code.
 
-A process, so that nothing of Spark is loaded into the other commands, and a job that runs out of memory takes nothing
-with it. The description goes in through standard input: it holds passwords, which a command line would show.
+With a process of its own, other commands need not load Spark, and a job that runs out of memory kills nothing else.
+The job's description goes through standard input, because it holds passwords, which a command line would show.
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ from cdc.ops.jobs.answers import SOMETHING_WRONG
 
 INTERRUPTED: Final = 130
 _PATIENCE_S: Final = 30
+"""How long a job may take to end after Ctrl-C, before it is killed."""
 _CODES: Final[Mapping[int, int]] = {0: 0, FOUND: SOMETHING_WRONG}
 
 
 def run_job(kind: str, job: BaseModel) -> int:
-    """Run it to its end; Ctrl-C ends it too, and SIGTERM is handed on: what follows topics ends between two batches.
+    """Run a job to its end, and pass SIGTERM on to it: a job that follows topics then ends between two batches.
 
     Args:
-        kind: as ``python -m cdc.spark`` knows it.
-        job: its description.
+        kind: the job's name for ``python -m cdc.spark``.
+        job: the job's description.
 
     Returns:
-        0, 1 when it found something wrong, 2 when it has no answer, however it ended; 130 after Ctrl-C.
+        0; 1 if the job found something wrong; 2 if it has no answer, however it ended; 130 after Ctrl-C.
 
     Raises:
-        typer.Exit: with that code, after SIGTERM: whoever wanted to run another one behind it was told to stop, too.
+        typer.Exit: with the same code after SIGTERM, so that the caller does not start another job after this one.
     """
-    # Ignored, as some supervisors hand it down, the end of a child cannot be known: Python takes it for 0.
+    # Some supervisors start us with SIGCHLD ignored. The exit code of a child is lost then, and Python reports 0.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     environment = {**os.environ, PARENT_VARIABLE: str(os.getpid())}
     process = subprocess.Popen([sys.executable, "-m", "cdc.spark", kind], stdin=subprocess.PIPE, env=environment)
@@ -52,7 +53,7 @@ def run_job(kind: str, job: BaseModel) -> int:
     try:
         process.communicate(document(job).encode())
     except KeyboardInterrupt:
-        # The terminal has told the job as well; it ends its snapshot and its JVM.
+        # The terminal sent SIGINT to the job as well. Give it time to end its snapshot and its JVM.
         try:
             process.wait(_PATIENCE_S)
         except subprocess.TimeoutExpired:
@@ -67,7 +68,7 @@ def run_job(kind: str, job: BaseModel) -> int:
 
 
 def document(job: BaseModel) -> str:
-    """The job's description as JSON, its secrets in the clear."""
+    """Returns the job's description as JSON, with its secrets in plain text."""
     return json.dumps(_revealed(job.model_dump()))
 
 

@@ -1,4 +1,4 @@
-"""What ``cdc init`` does: looks at source, Kafka and replica, and writes a first configuration and the next commands.
+"""Does the work of ``cdc init``: looks at source, Kafka and replica, then writes a first configuration and next steps.
 
-In: answers of a person. Out: a file's text, and commands to paste. It reads from the servers and changes nothing there.
+It takes a person's answers, and returns the text of a file and commands to paste. It changes nothing on the servers.
 """

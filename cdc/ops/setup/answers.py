@@ -1,4 +1,4 @@
-"""What a person answered, checked as the configuration that it will be."""
+"""A person's answers, checked by building the configuration from them."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ _NAME_CHARS: Final = 48
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Whom to read from, and where to.
+    """A person's answers: where to read from, and where to write to.
 
     Attributes:
-        source: connection string without a password.
-        kafka: ``host:port``, several with commas.
+        source: a connection string without a password.
+        kafka: ``host:port``, several separated by commas.
         options: librdkafka settings.
-        replica: connection string without a password; empty for none.
-        tables: patterns; empty for whatever there is.
-        admin: libpq keywords of somebody who may give rights; empty when nobody was named.
-        passwords: by variable, such as ``CDC_SOURCE__PASSWORD``; they are used to look, and go nowhere.
+        replica: a connection string without a password; empty for no replica.
+        tables: patterns; empty to capture whatever is there.
+        admin: libpq keywords of a user who may grant rights; empty if none was named.
+        passwords: passwords by variable, such as ``CDC_SOURCE__PASSWORD``; used to look at the servers, never stored.
     """
 
     name: str
@@ -55,12 +55,12 @@ class Answers:
 
 
 def config_of(answers: Answers, environ: Mapping[str, str], **source: object) -> Config:
-    """The configuration that these answers make.
+    """Returns the configuration that these answers describe.
 
     Args:
-        answers: of the person.
-        environ: of this process; only its secrets count beside the answers.
-        source: more entries of that section.
+        answers: the person's answers.
+        environ: this process's environment; only its secrets are used.
+        source: more entries for the section ``source``.
 
     Raises:
         ConfigError: an answer is not allowed.
@@ -79,17 +79,17 @@ def config_of(answers: Answers, environ: Mapping[str, str], **source: object) ->
 
 
 def secrets(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that hold what no file should: passwords, and options of the Kafka client."""
+    """Returns the variables with content that no file should hold: passwords, and options of the Kafka client."""
     parts = {path: path.rpartition(".")[2] for path in origins(environ)}
     wanted = {path for path, key in parts.items() if key in ("password", "password_file") or path == "kafka.options"}
     return {variable: environ[variable] for path, variable in origins(environ).items() if path in wanted}
 
 
 def client_options(pairs: list[str]) -> dict[str, str]:
-    """``NAME=VALUE`` for the Kafka client.
+    """Parse ``NAME=VALUE`` options for the Kafka client.
 
     Raises:
-        ConfigError: no value, or a value that the file must not hold.
+        ConfigError: an option has no value, or is a secret, which the file must not hold.
     """
     found = {}
     for pair in pairs:
@@ -98,20 +98,20 @@ def client_options(pairs: list[str]) -> dict[str, str]:
             raise ConfigError(f"-X {name} has no value", remedy=f"write -X {name}=VALUE")
         if name == "sasl.password":
             raise ConfigError(
-                "-X sasl.password: a password does not belong into the file",
-                remedy="put it into the variable CDC_KAFKA__PASSWORD, for cdc init and for bridge and sink",
+                "-X sasl.password: a password does not belong in the file",
+                remedy="set the variable CDC_KAFKA__PASSWORD instead, for cdc init and for bridge and sink",
             )
         if is_secret_key(name):
             raise ConfigError(
-                f"-X {name}: a secret does not belong into the file",
-                remedy=f"""put it into the environment, now and later: CDC_KAFKA__OPTIONS='{{"{name}": "…"}}'""",
+                f"-X {name}: a secret does not belong in the file",
+                remedy=f"""set it in the environment, now and later: CDC_KAFKA__OPTIONS='{{"{name}": "…"}}'""",
             )
         found[name] = value
     return found
 
 
 def name_from(source: str) -> str:
-    """A name for the bridge: that of its database, as far as it may be one."""
+    """Suggest a name for the bridge: the name of its database, with ``_`` for characters that are not allowed."""
     keywords = conninfo_to_dict(source)
     database = str(keywords.get("dbname") or keywords.get("user") or "")
     return re.sub(r"[^A-Za-z0-9_]", "_", database)[:_NAME_CHARS] or "cdc"

@@ -1,4 +1,4 @@
-"""libpq connection strings: taken apart for their secrets, and put together for somebody else."""
+"""Takes secrets out of libpq connection strings, and builds the connection string of another user."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ from cdc.base.config.masking import dsn_secrets
 from cdc.base.errors import ConfigError
 
 SUPERUSER: Final = "user=postgres"
-"""Who may give rights where nobody was named: most servers have this role."""
+"""The user who grants rights if none was named: most servers have this role."""
 
 
 def without_password(dsn: str, option: str) -> tuple[str, str]:
-    """The string without its password, and the password; the string as it was written when it holds none.
+    """Split a connection string into the string without its password, and the password.
+
+    A string without a password is returned as it was written.
 
     Args:
         dsn: keywords or a URL.
-        option: where it was given, for people.
+        option: the option that it came from, for messages.
 
     Raises:
-        ConfigError: libpq does not understand it, it names no user, or it holds the passphrase of a certificate.
+        ConfigError: libpq does not understand the string, it names no user, or it holds a certificate's passphrase.
     """
     try:
         keywords = conninfo_to_dict(dsn)
     except psycopg.ProgrammingError:
-        # "from None": libpq's text quotes the string, hence perhaps the password
+        # "from None", because libpq's message quotes the string, which may hold a password
         raise ConfigError(
-            f"{option}: libpq does not understand it", remedy="write a URL, or host=… port=… dbname=… user=…"
+            f"{option}: invalid connection string", remedy="write a URL, or host=… port=… dbname=… user=…"
         ) from None
     if not keywords.get("user"):
         raise ConfigError(f"{option} names no user", remedy="add user=cdc, the role that cdc connects as")
@@ -38,7 +40,7 @@ def without_password(dsn: str, option: str) -> tuple[str, str]:
     if not password:
         if dsn_secrets(dsn):
             raise ConfigError(
-                f"{option} holds the passphrase of a certificate's key, which the file must not hold",
+                f"{option} contains the passphrase of a certificate's key, which must not be in the file",
                 remedy="use a key without a passphrase that only cdc may read, and leave sslpassword out",
             )
         return dsn, ""
@@ -46,14 +48,14 @@ def without_password(dsn: str, option: str) -> tuple[str, str]:
 
 
 def over(connection: Mapping[str, str], admin: str) -> str:
-    """The connection of somebody else to the same database.
+    """Returns the connection string of another user to the same database.
 
     Args:
         connection: arguments for ``make_conninfo`` from the configuration.
         admin: libpq keywords that replace those of the connection.
 
     Raises:
-        ConfigError: it holds a password, or libpq does not understand it.
+        ConfigError: ``admin`` contains a password, or libpq does not understand it.
     """
     if dsn_secrets(admin):
         raise ConfigError(
@@ -65,16 +67,16 @@ def over(connection: Mapping[str, str], admin: str) -> str:
         return make_conninfo("", **{**ours, "password": None, **theirs})
     except psycopg.ProgrammingError:
         raise ConfigError(
-            "--admin or source.dsn: libpq does not understand it", remedy="write keywords such as user=postgres host=db"
+            "--admin or source.dsn: invalid connection string", remedy="write keywords such as user=postgres host=db"
         ) from None
 
 
 def role_of(connection: Mapping[str, str]) -> str:
-    """Whom the connection names."""
+    """Returns the user that the connection names."""
     return str(conninfo_to_dict(make_conninfo(**connection))["user"])
 
 
 def user_of(admin: str) -> str:
-    """Who, of libpq keywords: the rest of them says where another server is."""
+    """Returns only the ``user`` of libpq keywords: the other keywords are for another server."""
     user = conninfo_to_dict(admin).get("user")
     return make_conninfo("", user=user) if user else SUPERUSER

@@ -1,4 +1,4 @@
-"""The file: a configuration with what was found, in comments, and without any secret. No I/O."""
+"""Writes the text of the configuration file, with comments about what was found and without any secret. No I/O."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from cdc.ops.setup.source_side import SeenSource
 
 _SHOWN_TABLES = 20
 _MODES: Mapping[str, str] = {
-    "filtered": "filtered: cdc makes the publication and keeps it up to date. Its role must own the tables.",
-    "disabled": "disabled: the tables' owner makes the publication (cdc grants source prints the command), and adds "
-    "new\n  # tables to it. filtered lets cdc do that, if its role owns the tables.",
+    "filtered": "filtered: cdc creates the publication and keeps it up to date. Its role must own the tables.",
+    "disabled": "disabled: the tables' owner creates the publication (cdc grants source prints the command), and adds "
+    "new\n  # tables to it. With filtered, cdc does that, if its role owns the tables.",
 }
 
 
 def render(answers: Answers, config: Config, seen: ServersSeen) -> str:
-    """The file's text; loading it gives what the answers say."""
+    """Returns the file's text; loading it gives the configuration that the answers describe."""
     parts = [_head(answers), _source(answers, config, seen.source), _kafka(answers), _topics(config, seen)]
     if answers.replica:
         parts.append(_sink(answers))
@@ -34,7 +34,7 @@ def _head(answers: Answers) -> str:
 # Made by `cdc init`. `cdc config schema` lists every key with its default; `cdc config show` prints what applies.
 # Any key can be overridden from the environment: source.dsn is CDC_SOURCE__DSN.
 
-# Begins every topic name: public.orders goes to {answers.name}.public.orders. It cannot be changed later.
+# Every topic name begins with it: public.orders goes to {answers.name}.public.orders. You cannot change it later.
 name: {scalar(answers.name)}
 """
 
@@ -67,8 +67,8 @@ def _found(seen: SeenSource) -> Iterator[str]:
         yield f"  #   and {len(names) - _SHOWN_TABLES} more: cdc tables list"
     troubles = [each for each in seen.troubles if each.subject.startswith(("table ", "relation "))]
     if troubles:
-        joins = "by itself" if seen.mode == "filtered" else "once it may be read and is in the publication, too"
-        yield f"  # To know of these (a table that is left out joins when it is mended, {joins}):"
+        joins = "cdc adds it" if seen.mode == "filtered" else "grant SELECT on it and add it to the publication"
+        yield f"  # Worth knowing about these (once a table that is left out is fixed, {joins}):"
     for each in troubles:
         yield f"  #   {printable(each.subject)}: {printable(each.text)}"
         yield f"  #     {printable(each.remedy)}"
@@ -77,7 +77,7 @@ def _found(seen: SeenSource) -> Iterator[str]:
 def _kafka(answers: Answers) -> str:
     lines = ["kafka:", f"  bootstrap: {scalar(answers.kafka)}"]
     if answers.options:
-        lines += ["  # For the Kafka client, librdkafka. Its password goes into CDC_KAFKA__PASSWORD, or into a file:"]
+        lines += ["  # Options of the Kafka client, librdkafka. Put the password into CDC_KAFKA__PASSWORD, or a file:"]
         lines += ["  #   password_file: kafka-password", "  options:"]
         lines += [f"    {scalar(name)}: {scalar(value)}" for name, value in answers.options.items()]
     return "\n".join([*lines, ""])
@@ -92,7 +92,7 @@ def _topics(config: Config, seen: ServersSeen) -> str:
         why += "" if copies > 2 else " With three, write 3 here and 2 below, and a broker may fail."
     return f"""\
 topics:
-  # It can never change: a key must stay in its partition.
+  # You can never change this number: a key must stay in its partition.
   partitions: {config.topics.partitions}
   # {why}
   replication_factor: {copies}
@@ -119,5 +119,5 @@ def _http() -> str:
 
 
 def scalar(value: Any) -> str:
-    """As YAML writes a value in one line; in quotes where it must be."""
+    """Returns a value as YAML on one line, quoted if necessary."""
     return yaml.safe_dump([value], default_flow_style=True, allow_unicode=True, width=1_000_000).strip()[1:-1]

@@ -1,4 +1,4 @@
-"""A look at Kafka: how many brokers, of which version, and which topics of this name are there already."""
+"""Looks at Kafka: how many brokers there are, which version they have, and which topics of this name already exist."""
 
 from __future__ import annotations
 
@@ -17,21 +17,23 @@ _TIMEOUT_S: Final = 15.0
 _API_VERSIONS: Final = 18
 _PRODUCE: Final = 0
 _RELEASES: Final[Mapping[int, str]] = {13: "4.1", 12: "4.0", 11: "3.8", 10: "3.7", 9: "2.8", 8: "2.4", 7: "2.1"}
-"""Version of Produce → the release that brought it: https://kafka.apache.org/protocol#The_Messages_Produce"""
+"""Kafka releases by the version of Produce that they introduced: see
+https://kafka.apache.org/protocol#The_Messages_Produce"""
 
 _COPIES: Final = 3
-"""Of each topic where there are brokers for them: one may be down, and records are still in two places."""
+"""Copies of each topic, if there are enough brokers: with one broker down, each record still has two copies."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeenKafka:
-    """The cluster.
+    """The state of the cluster.
 
     Attributes:
-        brokers: how many there are.
-        release: the oldest release that the broker may be of; empty when it does not tell us.
-        topics: how many topics we may see.
-        ours: topics that begin with the name already.
+        brokers: the number of brokers.
+        release: the oldest release that the broker can have; empty if it is unknown.
+        topics: the number of topics that the user may see.
+        ours: existing topics that begin with the configuration's name.
+        has_progress: whether a bridge of this name has published before.
     """
 
     brokers: int
@@ -42,22 +44,22 @@ class SeenKafka:
 
     @property
     def replication_factor(self) -> int:
-        """As many copies as suit the cluster."""
+        """The number of copies that suits the cluster."""
         return min(_COPIES, self.brokers)
 
     @property
     def min_insync_replicas(self) -> int:
-        """So that a broker may fail where there are copies to spare."""
+        """Two if there are three copies, so that one broker may fail; else one."""
         return 2 if self.replication_factor == _COPIES else 1
 
 
 def look_at_kafka(config: Config) -> SeenKafka:
-    """Ask the brokers.
+    """Ask the brokers about the cluster.
 
     Raises:
-        TopicUnavailable: none answers.
-        TopicRefused: they do not let us in.
-        ConfigError: librdkafka knows no such option.
+        TopicUnavailable: no broker answers.
+        TopicRefused: the brokers refuse the user.
+        ConfigError: librdkafka does not know an option.
     """
     options = config.kafka.client_options()
     metadata = BrokerAdmin(options).metadata(timeout_s=_TIMEOUT_S)
@@ -73,8 +75,8 @@ def look_at_kafka(config: Config) -> SeenKafka:
 
 
 def _release(host: str, port: int, options: Mapping[str, Any]) -> str:
-    """Brokers do not tell their release, but the versions of requests that they take; empty when not even that."""
-    # A way in that only the client library knows (Kerberos, OAuth) is not worth stopping for.
+    """Returns the release, found from the request versions that a broker accepts; empty if it cannot be found."""
+    # Only the client library can authenticate with Kerberos or OAuth. The release is not worth an error then.
     with contextlib.suppress(CdcError), BrokerWire(host, port, options) as wire:
         answer = AnswerReader(wire.ask(_API_VERSIONS, 0, b""))
         _, count = answer.take(">hi")

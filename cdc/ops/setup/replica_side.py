@@ -1,4 +1,4 @@
-"""A look at the replica: whether the sink's role may write there, and that it is not the source itself."""
+"""Looks at the replica: may the sink's role write there, and is it a different database than the source?"""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ _MISSING: Final = re.compile(r'database ".*" does not exist')
 
 @dataclass(frozen=True, slots=True)
 class SeenReplica:
-    """The replica database.
+    """The state of the replica database.
 
     Attributes:
-        address: ``user@host:port/database``, for people; empty when the role could not connect.
-        lacks_rights: the commands of ``cdc grants sink`` are needed.
-        refusal: why the role cannot connect yet; empty when it can.
-        lacks_database: as far as we may know, the database is not there.
+        address: ``user@host:port/database``, for people; empty if the role could not connect.
+        role: the sink's role.
+        lacks_rights: whether the commands of ``cdc grants sink`` are needed.
+        refusal: why the role cannot connect yet; empty if it can.
+        lacks_database: whether the server said that the database does not exist.
     """
 
     address: str
@@ -43,17 +44,17 @@ class SeenReplica:
 def look_at_replica(
     config: Config, tables: Sequence[TableInfo], source: SourceIdentity | None, admin: str
 ) -> SeenReplica:
-    """Look as the sink's role. A server that does not let it in yet is no error: that is what the grants are for.
+    """Look at the replica as the sink's role. If the role cannot connect yet, that is not an error: grants follow.
 
     Args:
-        config: with a section ``sink``.
-        tables: that will be mirrored.
-        source: the source database; None when it was not looked at.
-        admin: libpq keywords of somebody else, who may know whether the database is there; empty for nobody.
+        config: a configuration with a section ``sink``.
+        tables: the tables that will be mirrored.
+        source: the source database; None if it was not looked at.
+        admin: libpq keywords of another user, who may find out whether the database exists; empty for none.
 
     Raises:
-        ReplicaUnavailable: nobody answers there.
-        ConfigError: it is the source itself, it takes no writes, or a name cannot be.
+        ReplicaUnavailable: the server does not answer.
+        ConfigError: the replica is the source itself or a standby, or a replica table cannot have its name.
     """
     assert config.sink is not None
     role = role_of(config.sink.connection())
@@ -70,12 +71,12 @@ def look_at_replica(
             remedy="name another database; to mirror into a schema of the same one, set sink.schema in the file later",
         )
     if found.is_standby:
-        raise ConfigError("--replica takes no writes: it is a standby", remedy=ELSEWHERE)
+        raise ConfigError("--replica does not accept writes: it is a standby", remedy=ELSEWHERE)
     return SeenReplica(found.address, role, bool(found.lacks))
 
 
 def _lacks_database(config: Config, error: ReplicaRefused, admin: str) -> bool:
-    """A server says first that it does not know the role; somebody whom it knows is told of the database."""
+    """Whether the database is missing. A server that does not know the role says only that; so ask as ``admin``."""
     assert config.sink is not None
     said = error.message
     if admin:

@@ -1,4 +1,4 @@
-"""All that a look found, and how it is told to a person."""
+"""Looks at all servers, and tells a person what was found."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _OPTIONS: Final = (
     ("source.dsn", "--source"),
     ("sink.dsn", "--replica"),
 )
-"""What other commands' remedies call by its key in a file, which nobody has written yet."""
+"""Configuration keys in remedies of other commands, and what to write instead: there is no file yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServersSeen:
-    """What there is; a part is None when nobody looked, or when there is none."""
+    """The servers; one is None if it was not looked at, or is not configured."""
 
     source: SeenSource | None = None
     kafka: SeenKafka | None = None
@@ -38,7 +38,7 @@ class ServersSeen:
 
 
 def look(config: Config, admin: str, *, everything: bool) -> ServersSeen:
-    """Look at all three; arguments and errors as for each of them, with remedies for somebody who has no file yet."""
+    """Look at all three servers. The arguments and errors are those of each look; remedies do not assume a file."""
     try:
         source = look_at_source(config, admin, everything=everything)
         kafka = look_at_kafka(config)
@@ -50,14 +50,14 @@ def look(config: Config, admin: str, *, everything: bool) -> ServersSeen:
 
 
 def without_file(remedy: str) -> str:
-    """A remedy that names keys of the configuration, in the options and variables of ``cdc init``."""
+    """Returns a remedy with options and variables of ``cdc init`` in place of configuration keys."""
     for key, option in _OPTIONS:
         remedy = remedy.replace(key, option)
     return remedy
 
 
 def tell(config: Config, seen: ServersSeen) -> Iterator[str]:
-    """Lines for people: the servers, the tables, and what is in the way."""
+    """Yields lines for people: the servers, the tables, and what is in the way."""
     if seen.source is not None:
         yield from tell_source(seen.source)
     if seen.kafka is not None:
@@ -69,7 +69,7 @@ def tell(config: Config, seen: ServersSeen) -> Iterator[str]:
 
 
 def tell_source(source: SeenSource) -> Iterator[str]:
-    """A line about the server."""
+    """Yields lines about the source server."""
     facts = source.facts
     slots = f"{facts.slots_used} of {facts.slots_max} slots in use"
     yield f"source   {source.address}: PostgreSQL {facts.version}, wal_level {facts.wal_level}, {slots}"
@@ -80,21 +80,21 @@ def tell_source(source: SeenSource) -> Iterator[str]:
 
 
 def tell_kafka(name: str, kafka: SeenKafka) -> Iterator[str]:
-    """A line about the cluster, and what of this name is there already."""
+    """Yields lines about the cluster, and about topics that already have this name."""
     release = f"Kafka {kafka.release} or newer, " if kafka.release else ""
     yield f"kafka    {release}{counted(kafka.brokers, 'broker')}, {counted(kafka.topics, 'topic')}"
     if kafka.has_progress:
         yield (
             f"         a bridge named {name} has published here before, {counted(len(kafka.ours), 'topic')}: this one "
-            "goes on with them if it has the same source; else choose another --name"
+            "continues with them if it has the same source; otherwise choose another --name"
         )
     elif kafka.ours:
         shown = ", ".join(kafka.ours[:3]) + (" …" if len(kafka.ours) > 3 else "")
-        yield f"         topics that begin with {name}. are there already ({shown}): whose? Or choose another --name"
+        yield f"         topics that begin with {name}. already exist ({shown}): see whose, or choose another --name"
 
 
 def tell_replica(replica: SeenReplica) -> Iterator[str]:
-    """A line about the replica."""
+    """Yields a line about the replica."""
     if replica.refusal:
         yield f"replica  role {replica.role} cannot connect yet: {replica.refusal}"
     else:
@@ -113,5 +113,5 @@ def _tables(config: Config, source: SeenSource) -> Iterator[str]:
 
 
 def printable(text: str) -> str:
-    """Names may hold line feeds and escape sequences, which must not leave their line."""
+    """Escape line feeds and control sequences, which names may contain and a terminal or a shell must not see."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

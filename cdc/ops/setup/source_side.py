@@ -1,4 +1,4 @@
-"""A look at the source: what can be captured, what not and why, and what its role still lacks."""
+"""Looks at the source: which tables can be captured, which cannot and why, and which rights the role lacks."""
 
 from __future__ import annotations
 
@@ -30,17 +30,19 @@ _EVERYTHING: Final = ("*.*",)
 
 @dataclass(frozen=True, slots=True)
 class SeenSource:
-    """The source database.
+    """The state of the source database.
 
     Attributes:
         address: ``user@host:port/database``, for people.
-        role: as which bridge and commands will connect.
-        patterns: of the tables to capture, for ``source.tables``.
-        tables: that can be captured.
-        troubles: what must be mended, or is worth knowing, other than rights; of tables too.
-        mode: of the publication: ``filtered`` when the role may keep it, else ``disabled``.
-        lacks_rights: the commands of ``cdc grants source`` are needed.
-        is_new: the role could not connect.
+        role: the role that bridge and commands will connect as.
+        facts: what the server says about itself.
+        identity: which server and database this is.
+        patterns: patterns of the tables to capture, for ``source.tables``.
+        tables: the tables that can be captured.
+        troubles: what must be fixed or is worth knowing, about the server and tables; rights are not among it.
+        mode: the publication mode: ``filtered`` if the role may maintain the publication, else ``disabled``.
+        lacks_rights: whether the commands of ``cdc grants source`` are needed.
+        is_new: whether the role could not connect.
     """
 
     address: str
@@ -56,17 +58,17 @@ class SeenSource:
 
 
 def look_at_source(config: Config, admin: str, *, everything: bool) -> SeenSource:
-    """Look, as the role of the configuration or, where that cannot connect yet, as somebody else.
+    """Look at the source as the configured role or, if that cannot connect yet, as another user.
 
     Args:
-        config: whose source is meant.
-        admin: libpq keywords of somebody else; empty for nobody.
-        everything: the tables are not chosen yet: take every schema that has one.
+        config: the configuration that names the source.
+        admin: libpq keywords of another user; empty for none.
+        everything: whether to take every schema that has a table, because no tables were chosen.
 
     Raises:
-        SourceUnavailable: nobody answers there.
-        SourceRefused: nobody lets us in, or nothing can be captured.
-        ConfigError: the connection string is wrong.
+        SourceUnavailable: the server does not answer.
+        SourceRefused: the server refuses both users, or no table can be captured.
+        ConfigError: the connection string is invalid.
     """
     own = config.source.connection()
     try:
@@ -74,7 +76,7 @@ def look_at_source(config: Config, admin: str, *, everything: bool) -> SeenSourc
     except SourceRefused as error:
         if not admin:
             raise SourceRefused(
-                f"{error.message}", remedy=f"{error.remedy}; or, to look as somebody else, add: --admin user=postgres"
+                f"{error.message}", remedy=f"{error.remedy}; or, to look as another user, add: --admin user=postgres"
             ) from None
         somebody = {"conninfo": over(own, admin)}
         connection, is_new = connect(somebody, application_name=APPLICATION, lock_timeout_s=LOOK_S), True
@@ -125,14 +127,14 @@ def _look(connection: psycopg.Connection[Any], config: Config, *, everything: bo
 
 
 def patterns_for(namespaces: Sequence[str]) -> tuple[str, ...]:
-    """A pattern for each schema."""
+    """Returns a pattern for each schema."""
     return tuple(qualified(namespace, "*") for namespace in namespaces)
 
 
 def _nothing(
     facts: ServerFacts, wanted: Sequence[str], found: Sequence[TableInfo], others: Sequence[OtherRelation]
 ) -> SourceRefused:
-    """Why no table can be captured, table by table."""
+    """Returns the error that says, table by table, why none can be captured."""
     why = [(each.reason, each.remedy) for info in found if (each := why_unusable(info)) is not None]
     why += [(f"{each.subject} {each.text}", each.remedy) for each in check_scope((), others, ())]
     where = f"database {facts.database}" if tuple(wanted) == _EVERYTHING else ", ".join(wanted)

@@ -1,4 +1,4 @@
-"""What to do next, as lines for a shell: all that stands in a line of its own without # can be pasted. No I/O."""
+"""What to do next, as lines for a shell: commands that can be pasted, and comments that begin with #. No I/O."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from cdc.ops.setup.source_side import SeenSource
 
 
 def steps(path: Path, answers: Answers, config: Config, seen: ServersSeen) -> Iterator[str]:
-    """Commands in their order, comments between them.
+    """Yields the next commands in order, with comments between them.
 
     Args:
-        path: of the file.
-        answers: of the person.
-        config: that the file holds.
+        path: the configuration file.
+        answers: the person's answers.
+        config: the content of the file.
         seen: what the servers have and lack.
     """
     file = shlex.quote(str(path))
     admin = answers.admin or SUPERUSER
     if seen.source is None or seen.kafka is None:
-        yield "# Nobody has looked at the servers. This names everything that is missing:"
+        yield "# cdc init did not look at the servers. This command names everything that is missing:"
         yield f"cdc check -c {file}"
         return
     yield from _mend(seen.source)
@@ -41,7 +41,7 @@ def steps(path: Path, answers: Answers, config: Config, seen: ServersSeen) -> It
     if seen.source.lacks_rights:
         as_admin = f" --admin {shlex.quote(admin)}" if seen.source.is_new else ""
         psql = _psql(over({"conninfo": answers.source}, admin))
-        yield "# The bridge's role and its publication. Without `| psql …` it only prints the SQL, to be reviewed."
+        yield "# Create the bridge's role and its publication. To review the SQL first, leave out `| psql …`."
         yield f"cdc grants source -c {file}{as_admin} | {psql}"
         if seen.source.is_new:
             yield from _password(seen.source.role, psql, "CDC_SOURCE__PASSWORD")
@@ -49,16 +49,16 @@ def steps(path: Path, answers: Answers, config: Config, seen: ServersSeen) -> It
         as_admin = f" --admin {shlex.quote(admin)}" if seen.source.is_new else ""
         yield from _sink(seen.replica, answers.replica, user_of(admin), f"cdc grants sink -c {file}{as_admin}")
     if _is_secured(config):
-        yield "# admin.properties is how your administrator connects."
+        yield "# admin.properties has the settings that your Kafka administrator connects with."
         yield from kafka_grants(config)
-    yield "# Is everything in place?"
+    yield "# Check that everything is in place."
     yield f"cdc check -c {file}"
-    yield "# The bridge, until SIGTERM: PostgreSQL to topics."
+    yield "# Run the bridge, from PostgreSQL to topics. It runs until SIGTERM."
     yield f"cdc run -c {file}"
     if answers.replica:
-        yield "# The sink, until SIGTERM, beside it: topics to the replica."
+        yield "# At the same time, run the sink, from topics to the replica. It runs until SIGTERM."
         yield f"cdc sink -c {file}"
-    yield "# How far they are."
+    yield "# See how far they are."
     yield f"cdc status -c {file}"
 
 
@@ -70,23 +70,23 @@ _RIGHTS: Final = (
     "ALTER PUBLICATION ",
     "CREATE SCHEMA ",
 )
-"""How a remedy begins that is part of what ``cdc grants`` prints."""
+"""Beginnings of remedies that are part of the output of ``cdc grants``."""
 
 
 def rights(path: Path | None, config: Config, parts: Mapping[str, Sequence[Finding]]) -> Iterator[str]:
-    """The commands that give all rights at once that ``cdc check`` found missing; nothing when none is missing.
+    """Yields the commands that grant all missing rights at once; nothing if ``cdc check`` found none missing.
 
     Args:
-        path: of the file, as the person named it; None for the one that commands find by themselves.
-        config: what it holds.
-        parts: the findings.
+        path: the configuration file as the person named it; None for the file that commands find by themselves.
+        config: the content of the file.
+        parts: the findings of ``cdc check``.
     """
     file = "" if path is None else f" -c {shlex.quote(str(path))}"
     lacking = {
         part: [each for each in found if each.level == "FAIL" and each.remedy.startswith(_RIGHTS)]
         for part, found in parts.items()
     }
-    # A role that cannot connect cannot look at the tables either: the grants are printed by somebody who can.
+    # A role that cannot connect cannot read the catalog either, so another user has to print the grants.
     as_admin = f" --admin {SUPERUSER}" if any(each.subject == "connection" for each in lacking["source"]) else ""
     if lacking["source"]:
         yield f"cdc grants source{file}{as_admin} | {_psql(over(config.source.connection(), SUPERUSER))}"
@@ -95,22 +95,22 @@ def rights(path: Path | None, config: Config, parts: Mapping[str, Sequence[Findi
 
 
 def _sink(replica: SeenReplica, dsn: str, admin: str, grants: str) -> Iterator[str]:
-    """What the sink's role needs; the database itself, where it is missing."""
+    """Yields the commands for the sink's role, and for the database if it is missing."""
     psql = _psql(over({"conninfo": dsn}, admin))
     if replica.lacks_database:
         keywords = conninfo_to_dict(dsn)
         name = str(keywords.get("dbname") or keywords["user"])
         elsewhere = _psql(over({"conninfo": dsn}, f"{admin} dbname=postgres"))
-        yield "# The replica's database is not there yet."
+        yield "# Create the replica's database, which does not exist yet."
         yield f"{elsewhere} -c {shlex.quote(f'CREATE DATABASE {quote_identifier(name)}')}"
-    yield "# The sink's role, and the schemas that it makes tables in."
+    yield "# Create the sink's role, and the schemas for its tables."
     yield f"{grants} | {psql}"
     if replica.refusal:
         yield from _password(replica.role, psql, "CDC_SINK__PASSWORD")
 
 
 def _mend(source: SeenSource) -> Iterator[str]:
-    """What no right mends: a setting of the server, a version."""
+    """Yields what must be fixed first and is not about rights, such as a server setting or a version."""
     server = [each for each in source.troubles if each.level == "FAIL" and not each.subject.startswith("table ")]
     if server:
         yield "# First, at the source:"
@@ -120,7 +120,7 @@ def _mend(source: SeenSource) -> Iterator[str]:
 
 
 def _password(role: str, psql: str, variable: str) -> Iterator[str]:
-    yield f"# The role's password, unless the server lets it in without one. It asks; then set {variable}."
+    yield f"# Give the role a password, unless it can log in without one. The command asks for it; then set {variable}."
     command = rf"\password {quote_identifier(role)}"
     yield f"{psql} -c {shlex.quote(command)}"
 

@@ -1,1 +1,1 @@
-"""What ``cdc status`` and ``cdc check`` find out, as plain values."""
+"""Finds out what ``cdc status`` and ``cdc check`` show, and returns it as plain values."""

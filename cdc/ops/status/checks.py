@@ -1,4 +1,4 @@
-"""What ``cdc check`` finds at the source and in Kafka. A part that is down is a finding like any other."""
+"""The checks of ``cdc check`` for the source and for Kafka. A server that is down is a finding like any other."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _APPLICATION: Final = "cdc check"
 _DELIVERIES: Final[Mapping[str, str]] = {
     "transactional": "transactional: readers see rows of the stream together with the progress that covers them",
     "idempotent": "idempotent: rows are readable at once. Readers other than sinks and views may see part of a source "
-    "transaction, and must ignore what is older in (lsn, seq) than what they have of a key",
+    "transaction. For each key, they must ignore a record with a lower (lsn, seq) than the newest one they have seen",
 }
 
 
 @contextlib.contextmanager
 def failing(findings: list[Finding], subject: str) -> Iterator[None]:
-    """Turn an error in the block into a finding, and go on."""
+    """Turn an error in the block into a finding, and continue after the block."""
     try:
         yield
     except CdcError as error:
@@ -44,19 +44,19 @@ def failing(findings: list[Finding], subject: str) -> Iterator[None]:
 
 
 def check_program() -> list[Finding]:
-    """What of the program itself is worth knowing before the start."""
+    """Returns findings about the program itself."""
     if language() == "C":
         return [Finding("OK", "hot path", "in C")]
     text = "in Python: the same records, at about half the speed"
     return [
         Finding(
-            "OK", "hot path", text, "to have it in C, install gcc or clang, install cdc again, unset CDC_PURE_PYTHON"
+            "OK", "hot path", text, "for the C version, install gcc or clang, reinstall cdc, and unset CDC_PURE_PYTHON"
         )
     ]
 
 
 def check_source(config: Config) -> tuple[list[Finding], tuple[TableInfo, ...]]:
-    """Findings about the source, and the tables in scope as far as they could be read."""
+    """Returns findings about the source, and the tables in scope if they could be read."""
     findings: list[Finding] = []
     tables: tuple[TableInfo, ...] = ()
     source = config.source
@@ -70,6 +70,7 @@ def check_source(config: Config) -> tuple[list[Finding], tuple[TableInfo, ...]]:
         findings += check_slot(facts, source.slot, inspect_slot(conn, source.slot))
         if not facts.in_recovery:
             findings += check_failover(failover_facts(conn, source.slot), source.slot)
+        # Otherwise check_server has already reported why a replication connection would be refused.
         if facts.can_replicate and facts.senders_used < facts.senders_max:
             findings += _walsender(config)
         tables = find_tables(conn, source.tables, source.exclude, source.keys)
@@ -82,7 +83,7 @@ def check_source(config: Config) -> tuple[list[Finding], tuple[TableInfo, ...]]:
             is_needed = not usable or info.qualified_name in source.tables
             findings += check_table(info, rights, facts.role, has_out_of_line=stored.get(info.oid), is_needed=is_needed)
         tables = usable or tables
-        if usable:  # in a publication, the others could not be updated any more
+        if usable:  # PostgreSQL refuses updates of a published table without a replica identity, so leave those out
             findings += check_publication(
                 inspect_publication(conn, source.publication),
                 name=source.publication,
@@ -95,7 +96,7 @@ def check_source(config: Config) -> tuple[list[Finding], tuple[TableInfo, ...]]:
 
 
 def _walsender(config: Config) -> list[Finding]:
-    """Whether a walsender really takes us: pg_hba.conf and connection limits have a say, too."""
+    """Open a replication connection, because pg_hba.conf and connection limits may still refuse one."""
     findings: list[Finding] = []
     with failing(findings, "walsender connection"):
         session = CopyBoth(config.source.connection(), application_name=_APPLICATION)
@@ -110,7 +111,7 @@ def _walsender(config: Config) -> list[Finding]:
 
 
 def check_kafka(config: Config, tables: Sequence[TableInfo]) -> list[Finding]:
-    """Findings about the brokers and the topics of these tables."""
+    """Returns findings about the brokers and the topics of these tables."""
     findings = [Finding("OK", "delivery", _DELIVERIES[config.delivery])]
     nameable: list[TableInfo] = []
     for info in tables:
@@ -119,7 +120,7 @@ def check_kafka(config: Config, tables: Sequence[TableInfo]) -> list[Finding]:
             history_topics(config, [info])
             nameable.append(info)
     findings += [
-        Finding("WARN", "topics.history", f"{pattern} reaches no captured table", "correct topics.history")
+        Finding("WARN", "topics.history", f"{pattern} matches no captured table", "correct topics.history")
         for pattern in unmatched(config.topics.history, tables)
     ]
     if caution := _short_lag(config.topics.min_compaction_lag_ms):
@@ -143,18 +144,19 @@ def check_kafka(config: Config, tables: Sequence[TableInfo]) -> list[Finding]:
             if each.name in colliding:
                 findings.append(Finding.failure(f"topic {each.name}", collision(each.name, colliding[each.name])))
             elif each.name not in existing:
-                findings.append(Finding("OK", f"topic {each.name}", f"will be made with {each.partitions} partitions"))
+                text = f"will be created with {each.partitions} partitions"
+                findings.append(Finding("OK", f"topic {each.name}", text))
             elif each.name not in drifted:
                 findings.append(Finding("OK", f"topic {each.name}", "as the configuration says"))
     return findings
 
 
 def _short_lag(lag_ms: int) -> str:
-    """What a short lag means for readers, to go on with; empty when it is long enough."""
+    """Returns what a short min.compaction.lag.ms means for readers, as the end of a sentence; empty if it is fine."""
     if lag_ms >= SHORT_LAG_S * 1_000:
         return ""
     slack_s = max(lag_ms / 1_000 - MARGIN_S, 0)
     return (
         f": a sink that is more than {slack_s:g} s behind cannot tell which moment of the source it shows, and says "
-        "catching_up until it is level again; so does cdc snapshot, without an end when it cannot keep up"
+        "catching_up until it has caught up; cdc snapshot then keeps reading, and may never end"
     )

@@ -1,4 +1,4 @@
-"""All checks of ``cdc check``, by part; those of the replica are made here."""
+"""All checks of ``cdc check``, by part, and the checks of the replica."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _APPLICATION: Final = "cdc check"
 
 
 def check_replica(config: Config, tables: Sequence[TableInfo]) -> list[Finding]:
-    """Findings about the replica database; none when the configuration has no sink."""
+    """Returns findings about the replica database; none if the configuration has no sink."""
     findings: list[Finding] = []
     if config.sink is None:
         return findings
@@ -39,7 +39,7 @@ def check_replica(config: Config, tables: Sequence[TableInfo]) -> list[Finding]:
             Finding("OK", "rights", f"enough in schemas {', '.join(found.schemas)}")
         ]
         if found.is_standby:
-            findings.append(Finding("FAIL", "writes", "none are taken: this is a standby", ELSEWHERE))
+            findings.append(Finding("FAIL", "writes", "refused: this server is a standby", ELSEWHERE))
         if found.is_source:
             findings += _captured_again(config, names)
     return findings
@@ -48,7 +48,7 @@ def check_replica(config: Config, tables: Sequence[TableInfo]) -> list[Finding]:
 def _names(
     config: Config, naming: ReplicaNaming, tables: Sequence[TableInfo], findings: list[Finding]
 ) -> Mapping[str, ReplicaName]:
-    """Replica tables by source table; names that cannot be are findings."""
+    """Returns the replica tables by source table, and adds a finding for each name that is impossible."""
     names = {}
     for info in tables:
         with failing(findings, f"table {info.qualified_name}"):
@@ -59,14 +59,17 @@ def _names(
 
 
 def _source(config: Config) -> SourceIdentity | None:
-    # a source that is down has been told of already
+    # check_source has already reported a source that is down
     with contextlib.suppress(CdcError), connect(config.source.connection(), application_name=_APPLICATION) as original:
         return identify(original)
     return None
 
 
 def _captured_again(config: Config, names: Mapping[str, ReplicaName]) -> list[Finding]:
-    """Inside the source database, replica tables must not be captured themselves, let alone be the source tables."""
+    """Returns a failure for each replica table in the source database that the bridge would capture.
+
+    Its changes would be published and applied again. The replica table might even be the source table itself.
+    """
     return [
         Finding(
             "FAIL",
@@ -80,7 +83,7 @@ def _captured_again(config: Config, names: Mapping[str, ReplicaName]) -> list[Fi
 
 
 def check_all(config: Config) -> dict[str, Sequence[Finding]]:
-    """Findings by part: program, source with its standby, Kafka, replica. A part that is down is a finding."""
+    """Run all checks, and return the findings by part: program, source and its standby, Kafka, replica."""
     source, tables = check_source(config)
     return {
         "cdc": check_program(),
@@ -91,6 +94,6 @@ def check_all(config: Config) -> dict[str, Sequence[Finding]]:
 
 
 def as_document(parts: Mapping[str, Sequence[Finding]]) -> dict[str, Any]:
-    """Plain values: ``ok``, and ``findings`` with part, level, subject, text and remedy."""
+    """Returns plain values: ``ok``, and ``findings`` with part, level, subject, text and remedy."""
     findings = [{"part": part, **dataclasses.asdict(each)} for part, found in parts.items() for each in found]
     return {"ok": not any(each["level"] == "FAIL" for each in findings), "findings": findings}

@@ -1,4 +1,4 @@
-"""``cdc status`` for people: plain lines, and a table for a terminal."""
+"""Shows ``cdc status`` to people, in plain lines or as tables for a terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cdc.ops.status.document import Document
 
 
 def as_lines(document: Document) -> list[str]:
-    """Plain text, a line for each part, replica table and problem."""
+    """Returns plain text: a line for each part, replica table and problem."""
     lines = [f"{part:<8} {text}" if len(part) > 7 else f"{part:<8}{text}" for part, text in _parts(document)]
     for row in _tables(document):
         under_way = f"; {row['under_way']}" if row["under_way"] else ""
@@ -27,7 +27,7 @@ def as_lines(document: Document) -> list[str]:
 
 
 def as_table(document: Document) -> Group:
-    """The same for a terminal."""
+    """Returns the same as ``as_lines`` for a terminal, as tables in colour."""
     parts = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=False)
     for part, text in _parts(document):
         parts.add_row(Text(part, style="bold"), Text(text))
@@ -51,13 +51,13 @@ def as_table(document: Document) -> Group:
 _STATES: Final[Mapping[str, str]] = {
     "running": "running",
     "waiting": "waiting for a server",
-    "retrying": "trying again and again",
-    "still": "standing still",
+    "retrying": "retrying after an error",
+    "still": "hanging",
     "blocked": "kept waiting by a lock",
     "down": "not running",
     "unknown": "unknown",
 }
-"""How bridge and sink stand; the problems say why."""
+"""Words for the states of bridge and sink. The problems say why a process is in one."""
 
 
 def _parts(document: Document) -> list[tuple[str, str]]:
@@ -79,14 +79,14 @@ def _parts(document: Document) -> list[tuple[str, str]]:
 
 
 def _silence(part: Mapping[str, Any]) -> str:
-    return "nothing to tell" if part["reachable"] else "unreachable"
+    return "no data" if part["reachable"] else "unreachable"
 
 
 def _topics_text(topics: Mapping[str, Any]) -> str:
     partial = " and part of a big transaction" if topics["partial"] else ""
-    behind = f", {_bytes(topics['lag_bytes'])} behind the source" if topics["lag_bytes"] is not None else ""
+    lag = f", lag {_bytes(topics['lag_bytes'])}" if topics["lag_bytes"] is not None else ""
     age = f"; newest commit {_seconds(topics['age_seconds'])} ago" if topics["commit_time"] else ""
-    return f"published {topics['published_lsn']}{partial}{behind}{age}"
+    return f"published {topics['published_lsn']}{partial}{lag}{age}"
 
 
 def _backfill_text(backfill: Mapping[str, Any]) -> str:
@@ -108,8 +108,8 @@ def _slot_text(slot: Mapping[str, Any] | None) -> str:
     if waiting := slot["waiting_bridges"]:
         reader += f" ({waiting} more {'bridge waits' if waiting == 1 else 'bridges wait'} for it)"
     return (
-        f"slot {slot['name']} {reader}, confirmed {slot['confirmed_flush_lsn']}: {_bytes(slot['lag_bytes'])}, "
-        f"{_seconds(slot['lag_seconds'])} behind; keeps {_bytes(slot['retained_bytes'])} of WAL ({slot['wal_status']})"
+        f"slot {slot['name']} {reader}, confirmed {slot['confirmed_flush_lsn']}, lag {_bytes(slot['lag_bytes'])} and "
+        f"{_seconds(slot['lag_seconds'])}; keeps {_bytes(slot['retained_bytes'])} of WAL ({slot['wal_status']})"
         + (f", room for {_bytes(slot['safe_wal_size'])} more" if slot["safe_wal_size"] is not None else "")
     )
 
@@ -120,12 +120,12 @@ def _sink_text(sink: Mapping[str, Any]) -> str:
         return f"{state}, no cut yet"
     if sink["cut_lsn"] is None:
         return (
-            f"{state}, catching up: at no LSN does the replica equal the source; rows up to {sink['applied_lsn']}, "
-            f"{_bytes(sink['unapplied_bytes'])} behind the topics"
+            f"{state}, catching up: the replica does not equal the source at any LSN; rows up to "
+            f"{sink['applied_lsn']}, lag {_bytes(sink['unapplied_bytes'])}"
         )
-    behind = [_bytes(sink["lag_bytes"])] if sink["lag_bytes"] is not None else []
-    behind.append(_seconds(sink["lag_seconds"]))
-    return f"{state}, cut {sink['cut_lsn']}: {', '.join(behind)} behind {'the topics' if len(behind) == 2 else 'now'}"
+    lag = [_bytes(sink["lag_bytes"])] if sink["lag_bytes"] is not None else []
+    lag.append(_seconds(sink["lag_seconds"]))
+    return f"{state}, cut {sink['cut_lsn']}, lag {' and '.join(lag)}"
 
 
 def _tables(document: Document) -> Sequence[Mapping[str, Any]]:

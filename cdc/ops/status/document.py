@@ -1,4 +1,4 @@
-"""What ``cdc status`` answers, as plain values, and what in it wants attention. No I/O."""
+"""The answer of ``cdc status`` as plain values, and the problems in it that need attention. No I/O."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from cdc.sink.postgres.status import SinkStatus, TableStatus
 Document: TypeAlias = dict[str, Any]
 
 DOWN: Final = 4
-"""Exit code: a part does not answer or does not run (as the ``…Unavailable`` errors)."""
+"""Exit code: a part does not answer or does not run. The ``…Unavailable`` errors have the same code."""
 
 SICK: Final = 3
-"""Exit code: all parts answer, and one needs the operator (as the ``…Refused`` errors)."""
+"""Exit code: all parts answer, but one needs the operator. The ``…Refused`` errors have the same code."""
 
 
 _SECTIONS: Final[Mapping[str, str]] = {"source": "source", "topics": "kafka", "sink": "sink"}
@@ -35,7 +35,7 @@ _SECTIONS: Final[Mapping[str, str]] = {"source": "source", "topics": "kafka", "s
 
 @dataclass(frozen=True, slots=True)
 class StatusProblem:
-    """What wants attention, and what to do; ``exit_code`` is ``DOWN`` or ``SICK``."""
+    """Something that needs attention, and what to do about it; ``exit_code`` is ``DOWN`` or ``SICK``."""
 
     part: str
     text: str
@@ -44,11 +44,13 @@ class StatusProblem:
 
 
 def problems(status: Status) -> list[StatusProblem]:
-    """Everything that is not as it should be, part by part."""
+    """Returns all problems, part by part."""
     found = []
     for name, part in (("source", status.source), ("topics", status.topics), ("sink", status.sink)):
         if part is not None and part.error is not None:
-            remedy = part.error.remedy or f"is it up, and is the section {_SECTIONS[name]} of the configuration right?"
+            remedy = part.error.remedy or (
+                f"check that the server is up, and that section {_SECTIONS[name]} of the configuration is right"
+            )
             found.append(StatusProblem(name, part.error.message, remedy, DOWN))
     bridge = bridge_standing(status)
     if (source := status.source.answer) is not None:
@@ -75,8 +77,9 @@ def _slot_problems(name: str, source: SourceStatus, bridge: Standing) -> list[St
     slot = source.slot
     if slot is None:
         if bridge.reasons:
-            return []  # a bridge is there, and says why it has not made one
-        return [StatusProblem("source", f"there is no slot {name}", "start the bridge, which makes it: cdc run", DOWN)]
+            return []  # a bridge is running, and says why it has not created the slot
+        remedy = "start the bridge, which creates it: cdc run"
+        return [StatusProblem("source", f"there is no slot {name}", remedy, DOWN)]
     if slot.lost:
         why = slot.invalidation_reason or slot.wal_status
         return [StatusProblem("source", f"slot {name} is lost ({why}): changes are missing", "see cdc check", SICK)]
@@ -95,7 +98,7 @@ def _slot_problems(name: str, source: SourceStatus, bridge: Standing) -> list[St
 
 def _backfill_problems(backfill: BackfillProgress) -> list[StatusProblem]:
     if backfill.reason == NOT_CAPTURED:
-        text = f"table {backfill.table} is not captured any more: its topic and its replica table miss changes"
+        text = f"table {backfill.table} is no longer captured: its topic and its replica table miss changes"
         remedy = f"capture it again, then: cdc backfill {shlex.quote(backfill.table)} --sweep"
         return [StatusProblem("topics", text, remedy, SICK)]
     if backfill.state == "failed":
@@ -106,18 +109,19 @@ def _backfill_problems(backfill: BackfillProgress) -> list[StatusProblem]:
     if not backfill.whole and not backfill.is_open:
         text = f"the topic of {backfill.table} does not hold every row: its backfill was {backfill.state}"
         return [StatusProblem("topics", text, _again(backfill), SICK)]
-    if not backfill.whole and backfill.cause == "gap":  # rows that were there are missing, or under keys of before
-        text = f"the topic of {backfill.table} is published anew behind a gap, and does not hold every row until then"
-        return [StatusProblem("topics", text, "wait for its backfill, which the line of its table shows", SICK)]
+    # A first load is not a problem, but a gap is: rows that the topic had may be missing, or have outdated keys.
+    if not backfill.whole and backfill.cause == "gap":
+        text = f"the topic of {backfill.table} does not hold every row: it is being published again after a gap"
+        return [StatusProblem("topics", text, "wait for its backfill, whose progress cdc status shows", SICK)]
     return []
 
 
 def _again(backfill: BackfillProgress) -> str:
-    """The command that does what this backfill was to do. Without its sweep, rows that went away stay in the topic."""
+    """Returns the command that repeats a backfill, with its sweep: else deleted rows would stay in the topic."""
     command = f"cdc backfill {shlex.quote(backfill.table)}"
     if backfill.sweep:
         return f"{command} --sweep"
-    # A condition was enough for a topic that had all other rows; one that lacks rows needs all of them.
+    # The condition is only enough if the topic holds all other rows.
     return f"{command} --where {shlex.quote(backfill.where)}" if backfill.where and backfill.whole else command
 
 
@@ -126,16 +130,17 @@ def _stopped_tables(sink: SinkStatus) -> list[StatusProblem]:
     for table in sink.tables:
         if table.state == TableState.STOPPED:
             reason, remedy = remedy_apart(table.reason)
-            remedy = remedy or "correct what it names, then restart the sink"
+            remedy = remedy or "fix what the reason names, then restart the sink"
             found.append(StatusProblem("sink", f"table {table.replica_table} is stopped: {reason}", remedy, SICK))
     return found
 
 
 def as_document(status: Status, *, now_us: int) -> Document:
-    """The status as plain values.
+    """Returns the status as plain values.
 
     Args:
-        now_us: this machine's clock, µs since 1970, for when the source's own is out of reach.
+        status: the answers of all parts.
+        now_us: this machine's clock in µs since 1970; used if the source's clock cannot be read.
     """
     source, published = status.source.answer, status.topics.answer
     clock_us = source.now_us if source is not None else now_us
@@ -163,7 +168,7 @@ def as_document(status: Status, *, now_us: int) -> Document:
 
 
 def _standing(standing: Standing) -> Document:
-    """``state`` and, where it is not as it should be, ``why`` and for how long."""
+    """Returns ``state`` and, if something is wrong, ``why`` and for how long."""
     why = "; ".join(text for text, _ in standing.reasons)
     return {"state": standing.state, "why": why or None, "state_seconds": standing.since_s}
 
@@ -196,9 +201,10 @@ def _source(source: SourceStatus | None) -> Document:
 
 
 def _slot_lag_s(slot: SlotState, source: SourceStatus) -> float | None:
-    """Seconds that the slot is behind; None without a reader, when bytes alone tell: there may be no commit in them.
+    """Returns how many seconds the slot is behind; None without a reader, when only the lag in bytes is known.
 
-    PostgreSQL measures it when something is confirmed. From a reader that is silent it hears nothing, and says 0.
+    PostgreSQL measures this when the reader confirms something. For a silent reader it reports 0, so its silence
+    counts instead.
     """
     if slot.lag_bytes == 0:
         return 0.0
@@ -244,7 +250,10 @@ def _sink(
     backfills: Mapping[str, BackfillProgress],
     clock_us: int,
 ) -> Document:
-    """``exact``: the replica shows one moment of the source. Not yet is no problem, but something to alert on."""
+    """Returns the sink's part. ``exact``: the replica shows one moment of the source.
+
+    A replica that is not exact yet is not a problem, but worth an alert.
+    """
     if sink is None:
         return {}
     left_out = {each.table for each in sink.blockers if each.is_left_out}
@@ -271,7 +280,7 @@ def _sink(
                 "state": each.state,
                 "rows_applied": each.rows_applied,
                 "under_way": (
-                    "it is left out until a lock in the replica is gone"
+                    "it is left out until a lock in the replica is released"
                     if each.replica_table in left_out
                     else _under_way(each, backfills.get(each.topic))
                 ),
@@ -283,10 +292,11 @@ def _sink(
 
 
 def _sink_lag_s(sink: SinkStatus, published: Progress, clock_us: int) -> float | None:
-    """Age of the oldest thing in the topics that is not in the replica yet; 0 when all is there.
+    """Returns the age of the oldest change that the topics hold and the replica lacks; 0 if it lacks nothing.
 
-    Its commit is younger than the replica's newest one, and it came into the topics after they held nothing that the
-    replica did not. Where there is no newer commit, only the position moved, since the last cut at the earliest.
+    The exact age is unknown, so this is an upper limit. The change was committed after the replica's newest commit, and
+    published after the moment when the replica last held everything. If the topics hold no newer commit, only the
+    position moved on, at the earliest after the last cut.
     """
     assert sink.lsn is not None
     if published.lsn <= sink.lsn:
@@ -298,7 +308,7 @@ def _sink_lag_s(sink: SinkStatus, published: Progress, clock_us: int) -> float |
 
 
 def _under_way(table: TableStatus, backfill: BackfillProgress | None) -> str | None:
-    """What makes a table exact without anybody's doing, in words; None when it is, or when somebody must act."""
+    """Returns what is under way to make a table exact; None if it is exact, or if the operator must act."""
     match table.state:
         case TableState.LOADING if backfill is not None:
             return f"its backfill is {backfill.state}, {share(backfill):.0%} of it is published"

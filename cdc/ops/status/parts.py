@@ -1,4 +1,7 @@
-"""What ``cdc status`` asks: slot, published position and backfills, the replica's cut. Each answers or says why not."""
+"""Asks for what ``cdc status`` shows: the slot, the published position and backfills, the replica's cut, the processes.
+
+Each part has an answer, or the error that explains why it has none.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +36,10 @@ from cdc.sink.postgres.database import open_replica
 from cdc.sink.postgres.status import SinkStatus
 
 _PATIENCE_S: Final = 4.0
-"""For each part: a server that has not answered by then is told of as one that does not. A busy one answers within two;
-and a server that stands still is to be told of within ten, with two looks one after the other."""
+"""How long a look waits for each part. After that, a server counts as one that does not answer.
+
+A busy server answers within 2 s. A server that hangs should be reported within 10 s, which has room for two looks.
+"""
 
 _APPLICATION: Final = "cdc status"
 
@@ -43,32 +48,33 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class Part(Generic[Answer]):
-    """A part's answer, or the error that stood in its way."""
+    """A part's answer, or the error that prevented it."""
 
     answer: Answer | None
     error: CdcError | None = None
 
     @property
     def reachable(self) -> bool:
-        """Whether anybody was there; it may have refused to answer."""
+        """Whether the server was reached; it may have refused to answer."""
         return self.error is None or not self.error.retryable
 
 
 @dataclass(frozen=True, slots=True)
 class SourceStatus:
-    """The source server.
+    """The state of the source server.
 
     Attributes:
-        wal_lsn: end of its WAL now.
-        now_us: its clock, µs since 1970: lags are measured by the clock that stamped the commits.
-        slot: None when there is none.
-        confirm_lag_s: how long the walsender waits for the newest WAL to be confirmed; None when it does not know.
-        waiting: bridges that stand by, to take over when the active one ends.
+        wal_lsn: the end of its WAL now.
+        now_us: its clock in µs since 1970. Lags are measured with it, because it also stamped the commits.
+        slot: the replication slot; None if it does not exist.
+        confirm_lag_s: ``flush_lag`` of the walsender; None if PostgreSQL does not know it.
+        waiting: the number of bridges on standby, which take over when the active one ends.
         limit_bytes: ``max_slot_wal_keep_size``; None without a limit.
         oldest: the oldest transaction with an id in the cluster, for which the slot may keep WAL.
-        role: as which we looked.
-        left_out: tables that the patterns reach and that are not captured.
-        heard_s: since the bridge last said anything to its walsender; None without one, or when we may not see it.
+        role: the role that was used to look.
+        left_out: tables that match the patterns but are not captured.
+        heard_s: seconds since the bridge last sent anything to its walsender; None if there is no walsender, or if the
+            role may not see it.
     """
 
     wal_lsn: LSN
@@ -85,9 +91,11 @@ class SourceStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """All parts at about the same moment; ``sink`` is None when the configuration has none.
+    """The state of all parts at about the same moment.
 
-    ``backfills`` are the newest of each table, by name.
+    Attributes:
+        sink: None if the configuration has no sink.
+        backfills: the newest backfill of each table, ordered by table.
     """
 
     name: str
@@ -103,23 +111,23 @@ ReadPublished: TypeAlias = Callable[[Config], Published]
 
 
 def read_once(config: Config) -> Published:
-    """What the progress topic holds, read from its beginning.
+    """Read the progress topic from its beginning.
 
     Raises:
-        CdcError: it cannot be read.
+        CdcError: the topic cannot be read.
     """
     admin = BrokerAdmin(config.kafka.client_options())
     return read_published(admin, progress_topic(config.name), stream_key(config.source.slot))
 
 
 class StatusReader:
-    """Looks again and again. For one thread, which waits for no part longer than it says.
+    """Reads the status, once or again and again, from one thread. A look waits for each part for a limited time.
 
-    A part that hangs is not asked again before it has answered, so that no more than one thread hangs with it. What it
-    answers at last is old, and is not used.
+    A part that hangs is not asked again until it has answered, so at most one thread hangs with it. Its late answer is
+    outdated and therefore discarded.
 
     Args:
-        published_now: reads the progress topic; who looks often remembers what was read.
+        published_now: reads the progress topic. To look often, pass a function that remembers what it has read.
         patience_s: how long a look waits for each part.
     """
 
@@ -134,10 +142,10 @@ class StatusReader:
         return "topics" in self._hanging and not self._hanging["topics"][0].done()
 
     def look(self, config: Config) -> Status:
-        """Ask all servers at once, so that one that is down delays only itself; then the processes.
+        """Ask all servers at once, so that a server that is down does not delay the others; then ask the processes.
 
-        They come last because they know for whom they wait: of a server that has just fallen silent, only at the end of
-        our own wait for it.
+        The processes come last, because they tell which server they are waiting for. If a server has only just stopped
+        to answer, they notice it about when our own wait for it ends.
         """
         roles = roles_of(config)
         threads = Threads(3 + len(roles), "status")
@@ -148,7 +156,7 @@ class StatusReader:
             for name, question in questions.items():
                 hanging = self._hanging.get(name)
                 if hanging is not None and not hanging[0].done():
-                    asked[name] = hanging  # an earlier look has waited for it
+                    asked[name] = hanging  # an earlier look has already waited for it: do not wait again
                     continue
                 asked[name] = threads.submit(question), time.monotonic()
                 fresh.append(asked[name][0])
@@ -189,21 +197,21 @@ class StatusReader:
 
 
 def role_key(role: Role) -> str:
-    """A process among the parts that are asked."""
+    """Returns the name of a process among the parts that are asked."""
     return f"process {role}"
 
 
 def _no_answer(name: str, seconds: float) -> Part[Any]:
     kinds: dict[str, tuple[type[CdcError], str]] = {
-        "source": (SourceUnavailable, "the source takes connections or queries"),
-        "topics": (TopicUnavailable, "Kafka takes requests"),
-        "sink": (ReplicaUnavailable, "the replica takes connections or queries"),
+        "source": (SourceUnavailable, "the source accepts connections or queries"),
+        "topics": (TopicUnavailable, "Kafka accepts requests"),
+        "sink": (ReplicaUnavailable, "the replica accepts connections or queries"),
     }
     kind, does = kinds[name]
     return Part(
         None,
         kind(
-            f"no answer for {seconds:.0f} s: {does} and answers none",
+            f"no answer for {seconds:.0f} s: {does}, but does not answer them",
             remedy="look at that server: is it stopped, is its disk full, is the network to it cut?",
         ),
     )
@@ -245,11 +253,14 @@ def _source(config: Config) -> SourceStatus:
 
 
 def _heard_s(conn: psycopg.Connection[Any], pid: int) -> float | None:
-    """Since the bridge last spoke. It stamps that by its own clock, which may differ: what looks old is asked twice.
+    """Returns the seconds since the bridge last sent something; None if the role may not see that.
+
+    The bridge stamps its messages with its own clock, which may differ from the server's. So if the last message looks
+    old, look again after the next one is due: a bridge that is alive has sent it by then.
 
     Args:
-        conn: to the source.
-        pid: of the walsender.
+        conn: a connection to the source.
+        pid: the walsender's pid.
     """
 
     def look() -> tuple[Any, float] | None:

@@ -1,4 +1,4 @@
-"""What the processes of a deployment say of themselves, at the port of each: ``/ready``, with what it waits for."""
+"""Asks the processes of a deployment for their own state: ``/ready`` at each port also tells what they wait for."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ ROLES: Final[Mapping[Role, str]] = {"bridge": "cdc run", "sink": "cdc sink", "se
 
 _ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 _PATIENCE_S: Final = 3.0
-"""A process that is busy answers within milliseconds, on a machine that is overloaded within a second or two."""
+"""How long to wait for an answer. A busy process takes milliseconds, on an overloaded machine a second or two."""
 _LARGEST: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class SaidWait:
-    """A process has waited for so many seconds, for this."""
+    """What a process says it is waiting for, and for how long."""
 
     what: str
     seconds: float
@@ -31,15 +31,16 @@ class SaidWait:
 
 @dataclass(frozen=True, slots=True)
 class ProcessStatus:
-    """One process.
+    """The state of one process.
 
     Attributes:
-        state: answers; hangs: the kernel takes connections for it, or drops them, and nobody answers; silent: nobody is
-            there; unasked: there is no port to ask.
-        url: of its port.
-        is_ready: what it says of itself.
-        waits: for whom it has waited for long.
-        error: why it tries again and again; empty when it does not.
+        state: answers; hangs: connections time out, or are accepted by the kernel but not answered; silent: nothing
+            listens on the port; unasked: the configuration names no port.
+        url: the URL of its port.
+        is_ready: whether it says that it is ready.
+        waits: what it has been waiting for.
+        error: the error that makes it retry; empty if there is none.
+        remedy: what to do about the error.
     """
 
     role: Role
@@ -52,7 +53,7 @@ class ProcessStatus:
 
 
 def url_of(config: Config, role: Role) -> str | None:
-    """Where to ask the process; None when the configuration does not say, or it speaks TLS."""
+    """Returns the URL where a process can be asked; None if the configuration names no port, or the port uses TLS."""
     host, port = config.http.host, config.http.bridge_port if role == "bridge" else config.http.sink_port
     if role == "serve":
         host, port = config.serve.host, config.serve.port
@@ -65,7 +66,7 @@ def url_of(config: Config, role: Role) -> str | None:
 
 
 def roles_of(config: Config) -> list[Role]:
-    """The processes that the configuration describes."""
+    """Returns the processes that the configuration describes."""
     wanted: list[Role] = ["bridge"]
     wanted += ["sink"] if config.sink is not None else []
     wanted += ["serve"] if config.view is not None else []
@@ -73,7 +74,7 @@ def roles_of(config: Config) -> list[Role]:
 
 
 def ask_ready(config: Config, role: Role) -> ProcessStatus:
-    """What it says of itself; one that does not answer is an answer, too."""
+    """Ask a process whether it is ready. It raises nothing: that a process does not answer is an answer, too."""
     url = url_of(config, role)
     if url is None:
         return ProcessStatus(role, "unasked")
@@ -96,5 +97,5 @@ def _said(role: Role, url: str, body: bytes) -> ProcessStatus:
         )
         is_ready = bool(said.get("ready", True))
     except (ValueError, TypeError, KeyError, AttributeError):
-        return ProcessStatus(role, "silent", url)  # somebody else has the port
+        return ProcessStatus(role, "silent", url)  # another program has the port
     return ProcessStatus(role, "answers", url, is_ready, waits, str(said.get("error", "")), str(said.get("remedy", "")))

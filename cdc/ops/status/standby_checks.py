@@ -1,4 +1,4 @@
-"""What ``cdc check`` finds at the standby that ``snapshot.dsn`` names: whether a backfill can read its tables there."""
+"""The checks of ``cdc check`` for the standby that ``snapshot.dsn`` names: can a backfill read its tables there?"""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from cdc.bridge.source.wal_end import wal_end
 
 _APPLICATION: Final = "cdc check"
 _SHORT_DELAY_MS: Final = 10_000
-"""A chunk is read in about a second; on a busy machine in several."""
+"""Shorter delays are a warning: reading a chunk takes about a second, and several on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class StandbyFacts:
-    """The standby, as our role sees it.
+    """The settings and the state of the standby.
 
     Attributes:
-        feeds_back: ``hot_standby_feedback``: its primary keeps the rows that are read here.
-        delay_ms: ``max_standby_streaming_delay``: for how long replay waits for a reading; -1 for ever.
-        delay: the same as the server shows it.
-        replayed: None when it has replayed nothing since its start.
-        is_paused: somebody paused its replay.
-        role: as which we read.
+        feeds_back: ``hot_standby_feedback``: the primary keeps rows while queries on the standby need them.
+        delay_ms: ``max_standby_streaming_delay``: how long replay waits for a query; -1 for ever.
+        delay: the same, as the server prints it.
+        replayed: the last replayed LSN; None if it has replayed nothing since its start.
+        is_paused: whether somebody paused the replay.
+        role: the role that reads the tables.
     """
 
     feeds_back: bool
@@ -54,7 +54,7 @@ SELECT current_setting('hot_standby_feedback')::bool,
 
 
 def check_standby(config: Config, tables: Sequence[TableInfo]) -> list[Finding]:
-    """Findings about the standby; none when the configuration has none."""
+    """Returns findings about the standby; none if the configuration names no standby."""
     findings: list[Finding] = []
     if config.snapshot.dsn is None:
         return findings
@@ -68,14 +68,14 @@ def check_standby(config: Config, tables: Sequence[TableInfo]) -> list[Finding]:
     except CdcError as error:
         if findings:
             return [*findings, Finding.failure("standby", error)]
-        # who words it takes every connection for the source's
+        # The text of this remedy was written for a connection to the source.
         remedy = error.remedy.replace("source.dsn", "snapshot.dsn").replace("source.password", "snapshot.password")
         findings.append(Finding("FAIL", "standby connection", error.message, remedy))
     return findings
 
 
 def check_reading(facts: StandbyFacts) -> list[Finding]:
-    """What would keep a reading from its end. No I/O."""
+    """Returns findings about what could cancel or stop the reading of a table. No I/O."""
     return [_conflicts(facts), *_pause(facts)]
 
 
@@ -84,41 +84,43 @@ def _conflicts(facts: StandbyFacts) -> Finding:
     if facts.feeds_back:
         return Finding("OK", subject, "hot_standby_feedback is on: the source keeps the rows that are being read")
     if facts.delay_ms < 0:
-        return Finding("OK", subject, "max_standby_streaming_delay is -1: replay waits until a reading is over")
-    text = f"hot_standby_feedback is off: a reading that replay waits {facts.delay} for is cancelled, and begins again"
+        return Finding("OK", subject, "max_standby_streaming_delay is -1: replay waits until a query is over")
+    text = (
+        f"hot_standby_feedback is off: after {facts.delay}, replay cancels a conflicting query; its chunk is read again"
+    )
     if facts.delay_ms >= _SHORT_DELAY_MS:
         return Finding("OK", subject, text)
     remedy = "ALTER SYSTEM SET hot_standby_feedback = on; SELECT pg_reload_conf();  -- on the standby"
-    return Finding("WARN", subject, f"{text}; with vacuum at work a backfill may never end", remedy)
+    return Finding("WARN", subject, f"{text}; while vacuum is active, a backfill may never end", remedy)
 
 
 def _pause(facts: StandbyFacts) -> list[Finding]:
     if not facts.is_paused:
         return []
-    text = f"is paused at {facts.replayed}: a backfill waits until the standby shows what the source does"
+    text = f"is paused at {facts.replayed}: a backfill waits until the standby has replayed what it needs"
     return [Finding("WARN", "standby replay", text, "SELECT pg_wal_replay_resume();  -- on the standby")]
 
 
 def _beside_the_source(conn: psycopg.Connection[Any], config: Config, facts: StandbyFacts) -> list[Finding]:
-    """Whose standby it is, and whether a reading gets to its end.
+    """Check that this is a standby of the source, and that the tables can be read there.
 
     Raises:
-        SourceRefused: it is a server of its own.
+        SourceRefused: the server is not a standby of the source.
     """
-    behind = ""
+    lag = ""
     with contextlib.ExitStack() as stack:
         try:
             source = stack.enter_context(
                 connect(config.source.connection(), application_name=_APPLICATION, lock_timeout_s=LOOK_S)
             )
         except CdcError:
-            return check_reading(facts)  # of the source that is down it is told elsewhere
+            return check_reading(facts)  # check_source reports the source that is down
         if not is_standby_of(conn, source):
-            text = "snapshot.dsn names the source itself, so reading tables is no relief for it"
+            text = "snapshot.dsn names the source itself, so reading tables there does not relieve the source"
             return [Finding("WARN", "standby", text, "name a standby in snapshot.dsn, or leave it out")]
         if facts.replayed is not None:
-            behind = f", {max(wal_end(source) - facts.replayed, 0):,} bytes of WAL behind it"
-    return [Finding("OK", "standby", f"of the source{behind}"), *check_reading(facts)]
+            lag = f", {max(wal_end(source) - facts.replayed, 0):,} bytes of WAL behind it"
+    return [Finding("OK", "standby", f"of the source{lag}"), *check_reading(facts)]
 
 
 def _rights(conn: psycopg.Connection[Any], role: str, tables: Sequence[TableInfo]) -> list[Finding]:

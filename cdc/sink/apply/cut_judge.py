@@ -1,4 +1,4 @@
-"""When a cut is worth making, and whether it is true: what ``replay.horizon`` needs to know, asked in time."""
+"""Decides when a cut is worth making and whether it is true. Asks the brokers what ``replay.horizon`` needs to know."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from cdc.kafka.replay.cut import Cut, CutBuffer
 from cdc.kafka.replay.horizon import Horizon, Mark, published_at_most
 
 _PATIENCE_S: Final = 1.0
-"""For how long a cut that is not true is put off in favour of one that is."""
+"""The sink waits this long for a true cut before it takes one that is not true."""
 _QUIET_S: Final = 30.0
-"""Without a cut for so long, the last one is recorded again: that the replica is up to date is news, too."""
+"""The last cut is recorded again after this long without a new one, to show readers that the replica is up to date."""
 _ASK_AGAIN_S: Final = 0.05
 
 
 class CutJudge:
-    """Asks for fences, and judges the places that they make possible.
+    """Asks for fences, and judges the cuts that they make possible.
 
-    Rows may be ahead of the progress (``delivery: idempotent``). Then a progress says how far they were when it was
-    drawn up. One that was drawn up after the brokers were asked says so of that moment, too; and the one behind another
-    was drawn up after that was written.
+    With ``delivery: idempotent``, rows may reach the topics before the progress that covers them. A progress record
+    then says how far the rows were when it was drawn up. To learn how far they were when the brokers were asked, the
+    judge needs a record that was drawn up later. A record that follows another was drawn up after that one was written.
 
     Args:
         reader: tells where partitions end.
-        buffer: finds the places.
+        buffer: finds the places for a cut.
         progress: the partition of the progress topic.
         restored: what the replica remembers.
 
     Attributes:
-        caught_up_at: seconds since 1970; then the topics held nothing at or beyond the last cut, and all before it is
-            applied.
+        caught_up_at: a moment, in seconds since 1970, at which the topics held nothing at or beyond the last cut.
+            Everything before that cut is applied.
     """
 
     def __init__(self, reader: RecordReader, buffer: CutBuffer, progress: Partition, restored: Restored) -> None:
@@ -53,34 +53,35 @@ class CutJudge:
         self._cut_at = self._asked_at = time.monotonic()
 
     def published(self, at: float, newest: Progress) -> None:
-        """The progress topic was read to its end as it was not before ``at``."""
+        """Notes the newest progress record. The progress topic was read to an end that it had at ``at`` or later."""
         self._note(newest)
         if not self._is_open:
             self._horizon.add(Mark(at, self._until))
 
     def bound(self, compaction_lag_s: float) -> None:
-        """The shortest time after which a record cleans anything away."""
+        """Sets the age below which a record cannot have made the cleaner remove an older one."""
         self._horizon.bound(compaction_lag_s)
 
     def saw(self, progress: Progress, offset: int) -> None:
-        """A progress record was read."""
+        """Notes a progress record that was read."""
         self._note(progress)
         if self._is_open:
+            # This record was drawn up after the one before it was written: it speaks of the topic up to that offset
             self._horizon.read(self._last_progress, self._until)
         self._last_progress = offset
 
     @property
     def published_at_most(self) -> LSN:
-        """Behind every position that a record could have when the newest progress was drawn up."""
+        """An LSN greater than that of any record written before the newest progress was drawn up."""
         return self._until
 
     def read(self) -> None:
-        """Everything that was polled is known."""
+        """Notes that all polled progress records were seen."""
         if not self._is_open:
             self._horizon.read(self._reader.positions().get(self._progress, 0), self._until)
 
     def ask(self) -> None:
-        """Ask for a fence when one is of use. What it tells of the progress topic is a mark.
+        """Asks the brokers for a fence when one is useful. The end of the progress topic in it becomes a mark.
 
         Raises:
             TopicUnavailable: no broker answers.
@@ -88,16 +89,16 @@ class CutJudge:
         """
         buffer, positions = self._buffer, self._reader.positions()
         if self._is_quiet() and buffer.is_fence_reached(positions):
-            buffer.forget_fence()  # nothing came: another one shows that there is nothing
+            buffer.forget_fence()  # a new fence shows that there is really nothing new
             self._asked_at = time.monotonic()
         if buffer.wants_fence(positions):
-            now, fence = time.time(), self._fence()
+            now, fence = time.time(), self._fence()  # the clock first: a mark must not be newer than its answer
             buffer.fence(fence)
             self._horizon.asked(now, fence[self._progress])
-            self.read()  # often all of it was read already: then the next cut is known to be as new as that
+            self.read()  # often the topic was read that far already, and the mark holds at once
 
     def is_of_use(self, place: Cut, joining: Collection[str]) -> bool:
-        """Whether a cut there says something new: it may be the last place once more."""
+        """Returns whether a cut at this place, which may be the last one again, says something new."""
         if place.offset > self._last_offset:
             return True
         if self._buffer.is_full:
@@ -105,7 +106,9 @@ class CutJudge:
         return not self._was_true or bool(joining) or time.monotonic() - self._cut_at > _QUIET_S
 
     def is_true(self, place: Cut, joining: Collection[str]) -> bool:
-        """Whether nothing that lies before the cut can have been cleaned away by what lies beyond it.
+        """Returns whether no record before the cut can have been cleaned away because of a record beyond it.
+
+        The clock proves that without a question. If it does not, a fence does: nothing lies beyond the cut at all.
 
         Raises:
             TopicUnavailable: no broker answers.
@@ -124,11 +127,11 @@ class CutJudge:
         return True
 
     def may_be_untrue(self, place: Cut) -> bool:
-        """Whether there was no cut for so long that one will do which is not true."""
+        """Returns whether the last cut is so long ago that one which is not true will do."""
         return place.offset > self._last_offset and time.monotonic() - self._cut_at > _PATIENCE_S
 
     def took(self, place: Cut, is_true: bool) -> None:
-        """The cut is made."""
+        """Notes that the cut is made."""
         mark = self._horizon.newest(place.progress.lsn)
         if mark is not None and self._buffer.has_joined:
             self.caught_up_at = max(self.caught_up_at, mark.at)

@@ -1,9 +1,9 @@
 """Topic → replica: the sink's loop, and what ends one session and begins the next.
 
-Everything is rebuilt from what the replica stores (cut, offsets, table states) whenever anything fails: the caller
-tries again after an outage, and rows that the replica rejects end the session, stops its table and begins a
-session without that table. So there is one way to start and no half-undone state. A stopped table is tried again when
-the process, or the caller's next attempt, starts.
+Whenever anything fails, the session ends, and the next one is built from what the replica stores: cut, offsets and
+table states. So there is one way to start, and no half-undone state. After an outage the caller tries again. Rows that
+the replica rejects stop their table, and the next session begins without it. A stopped table is tried again when the
+process restarts, or when the caller tries again.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ def run_mirror(
     on_cut: Callable[[CutReport], None] = lambda _: None,
     order: RebuildOrder | None = None,
 ) -> None:
-    """Mirror topics into replica tables until ``stop`` is set; then the cut under way is finished.
+    """Mirrors topics into replica tables until ``stop`` is set, and then finishes the cut under way.
 
     Args:
         config: names the topics.
-        replica: the tables' place.
-        stop: ends it.
-        on_cut: told in this thread after each commit of the replica.
+        replica: where the tables are.
+        stop: ends the loop.
+        on_cut: called in this thread after each commit of the replica.
         order: what the operator wants rebuilt; used up by the first session that knows the tables.
 
     Raises:
-        CdcError: retryable after an outage: call again, everything goes on from what the replica stores.
+        CdcError: when it is retryable, call again: the next call goes on from what the replica stores.
     """
     _collect_rarely()
     stopped: set[str] = set()
@@ -88,26 +88,28 @@ def run_mirror(
                     log.warning(
                         "a topic is gone",
                         error=error.message,
-                        remedy="wait: a topic made anew is read again; start the bridge (cdc run) if it does not run",
+                        remedy="wait: the sink reads the topic when it exists again; if the bridge is down, start it: "
+                        "cdc run",
                     )
                     stop.wait(_LOCK_POLL_S)
 
 
 def _collect_rarely() -> None:
-    """Rows wait in memory by the ten thousand and form no cycles: looking through them took a quarter of the CPU."""
+    """Makes garbage collection rare. Tens of thousands of rows wait in memory, and they form no cycles: searching them
+    for cycles took a quarter of the CPU."""
     gc.set_threshold(_ALLOCATIONS_PER_COLLECTION, *gc.get_threshold()[1:])
 
 
 def wait_for_lock(lock: Callable[[], bool], name: str, stop: threading.Event) -> bool:
-    """Become the only writer of this name; False when told to stop meanwhile."""
+    """Waits until this process is the only writer of this name; returns False when told to stop first."""
     refusals = 0
     while not lock():
         refusals += 1
-        if refusals == 2:  # the first may be our own last session, which the server has not ended yet
+        if refusals == 2:  # the first refusal may come from our own last session, which the server is still ending
             log.warning(
                 "waiting: another process of this name writes there",
                 name=name,
-                remedy="leave it waiting: it takes over when the other one ends; or stop one of the two",
+                remedy="stop one of the two, or leave this one waiting: it takes over when the other one ends",
             )
         if stop.wait(_LOCK_POLL_S):
             return False

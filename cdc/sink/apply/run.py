@@ -29,13 +29,13 @@ from cdc.sink.apply.topics import RebuildOrder
 from cdc.sink.postgres.database import open_replica
 
 _MOMENT_S: Final = 2.0
-"""A sink under load catches up for moments; nobody wants to read of each."""
+"""A sink under load often catches up for a moment, which is not worth a log line."""
 
 log = structlog.get_logger("cdc.sink")
 
 
 class SinkMeter:
-    """Turns cuts into metrics; ready once a cut was committed, no error has followed it, and nobody is waited for."""
+    """Turns cuts into metrics. Ready when a cut was committed, no error followed, and the sink waits for nobody."""
 
     def __init__(self) -> None:
         self.metrics = SinkMetrics()
@@ -52,13 +52,14 @@ class SinkMeter:
         self._was_exact = False
 
     def cut(self, report: CutReport) -> None:
-        """The replica committed a cut."""
+        """Counts a cut that the replica committed."""
         metrics, progress = self.metrics, report.progress
         self._is_working, self._error = True, None
         metrics.catching_up.set(not report.is_true)
         if report.is_true:
             self._newest = progress
             metrics.cut_lsn.set(progress.lsn)
+        # A quiet source is not a lag: a cut without a new transaction is as current as it can be
         is_new = progress.commit_ts != self._commit_ts
         self._lag_s = max(time.time() - progress.commit_ts / 1_000_000, 0.0) if is_new else 0.0
         self._commit_ts = progress.commit_ts
@@ -71,7 +72,7 @@ class SinkMeter:
         self._tell_exact(report)
 
     def _tell_exact(self, report: CutReport) -> None:
-        """Say once that the last table has become exact, and again when that was lost for more than a moment."""
+        """Logs once that every table is exact, and again after that was untrue for more than a moment."""
         now = time.monotonic()
         if not report.tables or any(table.state != "exact" for table in report.tables.values()):
             self._inexact_since = self._inexact_since or now
@@ -89,16 +90,16 @@ class SinkMeter:
             )
 
     def waits(self, table: str, seconds: float) -> None:
-        """A table has been waiting for somebody's lock for so long; 0 when that is over."""
+        """Records for how many seconds a table has waited for somebody's lock; 0 when the wait is over."""
         self.metrics.lock_wait_seconds.labels(table).set(seconds)
 
     def retried(self, error: CdcError) -> None:
-        """An attempt ended with an error that is worth another."""
+        """Counts an attempt that ended with a retryable error."""
         self._is_working, self._error = False, error
         self.metrics.restarts.labels(type(error).__name__).inc()
 
     def ready(self) -> tuple[bool, dict[str, object]]:
-        """What ``/ready`` answers."""
+        """Returns what ``/ready`` answers."""
         facts: dict[str, object] = {"cut_lsn": None if self._newest is None else str(self._newest.lsn)}
         if self._error is not None:
             facts |= {"error": self._error.message, "remedy": self._error.remedy}
@@ -109,11 +110,11 @@ class SinkMeter:
 def run_sink(
     config: Config, stop: threading.Event, order: RebuildOrder | None = None, pages: OpenPages | None = None
 ) -> None:
-    """Run the sink until ``stop`` is set; first of all, it begins what ``order`` names anew.
+    """Runs the sink until ``stop`` is set. It first begins to rebuild the tables that ``order`` names.
 
     Args:
-        config: of the deployment.
-        stop: ends it.
+        config: the deployment's configuration.
+        stop: ends the sink.
         order: tables to rebuild.
         pages: shown at ``http.sink_port`` beside metrics and probes.
 

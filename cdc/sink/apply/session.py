@@ -1,18 +1,19 @@
-"""Topic → replica, one attempt: from what the replica stores until it is told to stop or an error ends it.
+"""Topic → replica, one session: it starts from what the replica stores, and ends when told to stop or on an error.
 
 Theory of operation. The calling thread reads, finds cuts (``replay.cut``) and renders rows; one writer thread gives
-them to the replica. At most one cut is under way, so the replica works on one while the next is read and rendered, and
-what arrives meanwhile forms the next: cuts grow by themselves with the load.
+them to the replica. At most one cut is under way: the replica works on it while the calling thread reads and renders
+the next one. Whatever arrives in that time belongs to the next cut, so cuts grow with the load by themselves.
 
-Definitions come first: all of ``__schemas`` is read before any row, again before rows are spilled, and its end is part
-of every fence. So no row is applied by an older idea of its table.
+Definitions come first. The session reads all of ``__schemas`` before any row, and again before it spills rows; the end
+of ``__schemas`` is part of every fence. So no row is ever applied with an outdated definition of its table.
 
-Backfills have records in the progress topic, too: a table is exact from the cut on that includes the one which says
-that its topic is whole (``replay.loading``).
+Backfills have records in the progress topic, too. A table becomes exact at the cut that includes the record saying that
+its topic is whole (``replay.loading``).
 
-Nothing is called exact that the topics' cleaner may have touched (``replay.horizon``). While the mirror is too far
-behind for that, it *catches up*: it still goes from cut to cut, but for its tables no LSN is recorded. A cut that is
-not true is put off for a moment when a little reading may lead to one that is; so a short pause is not seen at all.
+A table is not called exact if the topics' cleaner may have removed something that its cut needs (``replay.horizon``).
+When the sink is too far behind to rule that out, it *catches up*: it still goes from cut to cut, but records no LSN at
+which the tables equal the source. A cut that is not true is put off for a moment, in case a little more reading leads
+to a true one. So readers of the replica do not notice a short pause.
 """
 
 from __future__ import annotations
@@ -59,19 +60,19 @@ from cdc.sink.apply.topics import BeginAnew, MirroredTopics, RebuildOrder
 
 MAX_RECORDS: Final = 30_000
 MAX_BYTES: Final = 16 * 1024 * 1024
-"""What may wait in memory before a cut or a spill. One such batch is read while another is applied."""
+"""Limits of what waits in memory for a cut or a spill. While one such batch is applied, the next one is read."""
 
 Answer = TypeVar("Answer")
 
 _RECORDS_PER_POLL: Final = 5_000
 _POLL_S: Final = 0.1
 _BUSY_POLL_S: Final = 0.01
-"""With a cut under way: how late it may be reported when nothing new comes in."""
+"""Poll timeout while a cut is under way: its report waits no longer than this when no records arrive."""
 _BRIDGE_STARTS_S: Final = 10.0
-"""A bridge that was started at the same time has made its topics by then, on a busy machine, too."""
+"""A bridge that was started at the same time has created its topics by then, even on a busy machine."""
 _TOPIC_POLL_S: Final = 1.0
 
-_REPLICA_REMEDY: Final = "look at its load and at its disk; who holds a lock there is said by: cdc status"
+_REPLICA_REMEDY: Final = "check the replica's load and disk; cdc status shows who holds a lock there"
 
 log = structlog.get_logger("cdc.sink")
 
@@ -81,7 +82,7 @@ class CutReport(NamedTuple):
 
     Attributes:
         progress: where the replica stands now.
-        is_true: tables that are part of the cut equal the source there; else the sink catches up.
+        is_true: the tables in the cut equal the source at ``progress``; when False, the sink is catching up.
         rows: upserts and deletes by topic.
         tables: every known replica table by topic.
     """
@@ -93,16 +94,16 @@ class CutReport(NamedTuple):
 
 
 class MirrorSession:
-    """One attempt.
+    """One session of the sink, between two starts or errors.
 
     Args:
         config: the whole configuration.
-        reader: fresh.
-        replica: fresh, and locked.
-        called: what it is, for people.
+        reader: a new reader, which reads nothing yet.
+        replica: a new writer that holds the lock of the one sink.
+        called: the replica's name in messages.
         writer: runs one job at a time.
-        stop: ends it; the cut under way is finished.
-        on_cut: told after each commit of the replica.
+        stop: ends the session after the cut under way.
+        on_cut: called after each commit of the replica.
         order: what the operator wants rebuilt.
     """
 
@@ -146,11 +147,11 @@ class MirrorSession:
         self._held_at: LSN | None = None
 
     def run(self) -> None:
-        """Mirror until ``stop`` is set.
+        """Mirrors until ``stop`` is set.
 
         Raises:
-            TableRejected: rows stop their table.
-            BeginAnew: start anew.
+            TableRejected: the replica rejects rows of a table, which is then stopped.
+            BeginAnew: start another session.
             CdcError: the supervisor decides by its class.
         """
         if not self._begin():
@@ -163,17 +164,17 @@ class MirrorSession:
             self._topics.look()
             self._take_back()
             self._judge.ask()
-            self._leave_behind()
+            self._leave_out_flooded()
             self._advance()
         self._settle()
 
     def abandon(self) -> None:
-        """Wait for the writer, whatever comes of it."""
+        """Waits for the writer thread and ignores how its job ends."""
         if self._under_way is not None:
             self._under_way.exception()
 
     def _begin(self) -> bool:
-        """Wait for the bridge's topics, learn every definition, assign every partition; False when told to stop."""
+        """Waits for the bridge's topics, learns every definition and assigns every partition; False if told to stop."""
         schemas = self._wait(lambda: self._reader.partitions(self._schemas_topic), self._schemas_topic)
         progress = self._wait(lambda: self._reader.partitions(self._progress_topic), self._progress_topic)
         published = self._wait(self._published, self._progress_topic)
@@ -196,11 +197,12 @@ class MirrorSession:
         self._learn(self._read_schemas())
         if not self._stop.is_set():
             self._order.close(self._tables.values(), self._held())
+        # Last of all: no cut may be found before the topics that it has to wait for are watched
         self._reader.add(dict.fromkeys(progress, progress_start))
         return not self._stop.is_set()
 
     def _progress_start(self) -> int:
-        """Where to read on in the progress topic; from its beginning when it is not the one that it was."""
+        """Returns the offset to read the progress topic from: 0 if it is another topic than the stored offset's."""
         topic = self._progress_topic
         facts: TopicFacts | None = self._reader.look_at([topic]).get(topic)
         if facts is None:
@@ -212,24 +214,27 @@ class MirrorSession:
         return stored.get(0, 0)
 
     def _take_back(self) -> None:
-        """Tables that somebody's lock kept out come in again with a new session; parts of a transaction come first."""
+        """Ends the session when a lock that kept a table out is gone: the next session takes the table up again."""
+        # Not after a spill: a new session would undo what was spilled and read the large transaction once more
         if not self._is_spilled and self._replica.may_return():
             self._settle()
             raise BeginAnew
 
-    def _leave_behind(self) -> None:
-        """A first backfill may bring more than the replica can take; the other tables go on without its table."""
+    def _leave_out_flooded(self) -> None:
+        """Lets the cuts go on without a loading table whose first backfill brings more than the replica can take."""
         if not self._loading.topics:
             return
         if flooded := self._buffer.flooded(self._loading.topics, self._reader.positions()):
             self._settle()
-            self._topics.fall_behind(flooded, self._judge.caught_up_at)
-            log.info("a table that is loading is left behind for now", topics=sorted(flooded))
+            self._topics.leave_cut(flooded, self._judge.caught_up_at)
+            log.info(
+                "tables that load are left out of the cut until they are read to their end", topics=sorted(flooded)
+            )
 
     def _advance(self) -> None:
-        """A cut when one is possible and the fence or memory asks for it; else, with full memory, a spill."""
+        """Makes a cut if one is possible and the fence or full memory asks for it. Spills if memory stays full."""
         buffer, positions = self._buffer, self._reader.positions()
-        if self._held_at not in (None, self._judge.published_at_most):
+        if self._held_at not in (None, self._judge.published_at_most):  # more is published: what was ahead may fit now
             self._reader.hold(())
             self._held_at = None
         if not (buffer.is_full or buffer.is_fence_reached(positions)):
@@ -247,8 +252,8 @@ class MirrorSession:
             self._spill()
 
     def _spill(self) -> None:
-        """A part of a transaction that memory does not hold. Where nothing may go, what fills memory has to wait."""
-        self._leave_foreign()  # or it would keep what is behind it in memory, and with that the cut from coming
+        """Writes part of a transaction that is larger than memory. If nothing may be written yet, pauses reading."""
+        self._leave_foreign()  # else a foreign record would keep all records after it in memory, and no cut would come
         if spilled := self._buffer.spill(self._judge.published_at_most):
             self._learn(self._read_schemas())
             batches = self._prepare(spilled)
@@ -258,7 +263,7 @@ class MirrorSession:
             self._hold()
 
     def _hold(self) -> None:
-        """What only fills memory is not read for now: until the next cut, or, while none is known, more progress."""
+        """Pauses partitions that would only fill memory: until the next cut or, if none is known, more progress."""
         buffer, published = self._buffer, self._judge.published_at_most
         self._reader.hold(buffer.ahead(published) if buffer.is_full else ())
         self._held_at = published if buffer.is_full and not buffer.knows_next else None
@@ -277,7 +282,7 @@ class MirrorSession:
         standing = CutStanding(
             is_true=is_true,
             loading=self._loading.at(place, read_to) | self._topics.unmet(place),
-            behind=buffer.behind,
+            outside=buffer.outside,
             joining=joining,
             caught_up_at=self._judge.caught_up_at,
         )
@@ -286,26 +291,27 @@ class MirrorSession:
         self._hand_over(lambda: self._write_cut(batches, place, offsets, rows, standing))
 
     def _leave_foreign(self) -> None:
-        """Leave out what the bridge cannot have written; tables that have such records are not exact."""
+        """Leaves out records that the bridge cannot have written. Tables with such records are not exact."""
         published = self._judge.published_at_most
         held = self._buffer.beyond(published)
+        # Doubtful topics leave the cut at once: it lacks their records after the doubtful one, whoever wrote that
         foreign = self._foreign.look(held, published, time.monotonic())
-        if apart := (_doubtful(held) | {each.record.topic for each in foreign}) - self._buffer.behind:
+        if apart := (_doubtful(held) | {each.record.topic for each in foreign}) - self._buffer.outside:
             self._settle()
-            self._topics.fall_behind(apart, self._judge.caught_up_at)
+            self._topics.leave_cut(apart, self._judge.caught_up_at)
         for each in foreign:
             first, *others = self._buffer.set_apart(each, published)
             self._reader.again({(first.topic, first.partition): first.offset})
             log.error(
-                "a record lies beyond everything that the bridge has published: another program wrote it; it is left "
-                "out, and its table is not exact until the bridge has written the key again",
+                "a record lies beyond everything that the bridge has published, so another program wrote it. The sink "
+                "leaves it out. Its table is not exact until the bridge writes the key again",
                 topic=first.topic,
                 partition=first.partition,
                 offset=first.offset,
                 key=None if first.key is None else first.key.decode(errors="backslashreplace"),
                 header=first.header.decode(errors="backslashreplace"),
                 more=len(others),
-                remedy="find who else writes there and stop it (cdc topics lint), then cdc reconcile --repair",
+                remedy="find the other writer (cdc topics lint) and stop it, then run cdc reconcile --repair",
             )
 
     def _write_cut(
@@ -316,7 +322,7 @@ class MirrorSession:
         rows: Mapping[str, int],
         standing: CutStanding,
     ) -> CutReport:
-        """In the writer thread."""
+        """Writes and commits a cut. Runs in the writer thread."""
         self._replica.write(batches)
         self._replica.commit(place.progress, offsets, standing)
         tables = dict(self._replica.tables())
@@ -337,7 +343,7 @@ class MirrorSession:
         self._under_way = self._writer.submit(waited)
 
     def _settle(self) -> None:
-        """Wait for the job under way, raise what it raised, report its cut."""
+        """Waits for the job under way, raises what it raised and reports its cut."""
         if self._under_way is None:
             return
         report = self._under_way.result()
@@ -350,7 +356,7 @@ class MirrorSession:
             self._learn(definitions)
 
     def _sort(self, records: Sequence[StoredRecord]) -> list[TableSchema]:
-        """Rows into the buffer, progress noted; definitions are returned, for what they need may take time."""
+        """Puts rows into the buffer and notes progress. Returns definitions, because learning them may take time."""
         rows: list[StoredRecord] = []
         definitions: list[TableSchema] = []
         for record in records:
@@ -386,11 +392,11 @@ class MirrorSession:
             self._buffer.saw(Cut(progress, record.offset))
 
     def _read_schemas(self) -> list[TableSchema]:
-        """Every definition published until now that was not read yet; meanwhile no rows are read."""
+        """Reads every definition published until now. Pauses the rows while it does."""
         definitions: list[TableSchema] = []
         mine = (self._schemas_topic, self._progress_topic)
         targets = {each: end for each, end in self._reader.fence().items() if each[0] == self._schemas_topic}
-        if self._is_before(targets):  # else not: the client drops what it has fetched ahead of what is held
+        if self._is_before(targets):  # only if needed: the client drops what it has fetched for a paused partition
             self._reader.hold([each for each in self._reader.positions() if each[0] not in mine])
         while self._is_before(targets) and not self._stop.is_set():
             definitions += self._sort(self._reader.poll(_RECORDS_PER_POLL, _POLL_S))
@@ -402,20 +408,21 @@ class MirrorSession:
         return any(positions[each] < end for each, end in targets.items())
 
     def _learn(self, definitions: Sequence[TableSchema]) -> None:
-        """Give definitions to the replica and read the topics of tables that are new."""
+        """Gives definitions to the replica, and begins to read the topics of new tables."""
         if not definitions:
             return
         self._settle()
         with WAITS.on("replica", f"{self._called} to take a table's definition", _REPLICA_REMEDY):
             emptied = self._replica.learn(definitions)
         if emptied:
+            # The bridge commits the record that says so before the definition: it lies before the end asked for now
             self._loading.begin_anew(
                 emptied, self._reader.look_at([self._progress_topic])[self._progress_topic].ends[0]
             )
         self._tables.update({each.topic: each.qualified_name for each in definitions})
         active = set(self._replica.active())
         if not active.issuperset(self._topics.watched):
-            raise BeginAnew
+            raise BeginAnew  # a definition stopped a table whose rows may be in the buffer
         self._topics.take_up({each: self._tables[each] for each in active.difference(self._topics.watched)})
         self._judge.bound(self._topics.compaction_lag_s)
         for table in self._replica.tables().values():
@@ -427,11 +434,11 @@ class MirrorSession:
                     table=table.name,
                     topic=table.topic,
                     reason=table.reason,
-                    remedy="cdc status says why, and what lets it go on",
+                    remedy="run cdc status: it says what lets the table go on",
                 )
 
     def _held(self) -> list[str]:
-        """``namespace.table`` of those that take no rows for now, though nothing is wrong with them."""
+        """Returns ``namespace.table`` of tables that take no rows because of somebody's lock: they are not stopped."""
         active, tables = self._replica.active(), self._replica.tables()
         return [
             name
@@ -440,22 +447,22 @@ class MirrorSession:
         ]
 
     def _published(self) -> Published | None:
-        """What the progress topic holds; None while it does not say, and we do not know, whose topics these are."""
-        self._published_at = time.time()
+        """Returns what the progress topic holds; None while neither the topic nor the replica names the source."""
+        self._published_at = time.time()  # before reading, because a mark must not be newer than what it speaks of
         found = read_published(BrokerAdmin(self._kafka), self._progress_topic, self._stream_key)
         return found if found.stream is not None or self._restored.progress is not None else None
 
     def _wait(self, ask: Callable[[], Answer], topic: str) -> Answer | None:
-        """The first answer that is not empty; None when told to stop. A sink may be started before its bridge."""
+        """Returns the first answer that is not empty; None when told to stop. A sink may start before its bridge."""
         if answer := ask():
             return answer
-        log.info("waiting for the bridge to write topic", topic=topic)
+        log.info("waiting for the bridge to write a topic", topic=topic)
         warns_at = time.monotonic() + _BRIDGE_STARTS_S
         while not self._stop.wait(_TOPIC_POLL_S):
             if answer := ask():
                 return answer
             if time.monotonic() >= warns_at:
-                log.warning("the bridge does not write topic", topic=topic, remedy="cdc run")
+                log.warning("the bridge has not written a topic yet", topic=topic, remedy="start the bridge: cdc run")
                 warns_at = math.inf
         return None
 
@@ -465,10 +472,10 @@ def _named(source: SourceIdentity) -> str:
 
 
 def _doubtful(held: Iterable[HeldBack]) -> frozenset[str]:
-    """Topics that miss in a cut what was read behind a newer record, long before anybody knows who wrote that."""
+    """Returns topics in which an older record follows a newer one. The cut lacks it, whoever wrote the newer one."""
     return frozenset(each.record.topic for each in held if each.falls)
 
 
 def _is_same_database(one: SourceIdentity, other: SourceIdentity) -> bool:
-    """A failover changes the timeline and nothing else."""
+    """Returns whether both are one database. A failover changes nothing but the timeline, so that is not compared."""
     return (one.system_identifier, one.database_oid) == (other.system_identifier, other.database_oid)

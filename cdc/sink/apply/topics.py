@@ -1,11 +1,14 @@
-"""The topics that a mirror reads: how each begins, whether it is still the one that it was, and since when it is read.
+"""The topics that the sink reads: where each begins, whether it is still the same topic, and since when it is read.
 
-Offsets are good for one topic only, and only while nothing that lies behind them can have been cleaned away unseen.
-Whatever speaks against that makes the table be rebuilt from its topic's beginning (``sink.rebuild``): a topic that was
-made anew or lost records, an absence for longer than tombstones are kept, or the operator.
+Stored offsets are valid for one topic, and only while the sink has missed no record after them. So the sink rebuilds a
+table from the beginning of its topic (``postgres/rebuild.py``) in these cases:
 
-A topic that was made anew holds its table again when the bridge has noticed and published it. The bridge writes down
-which topic it knows in the Kafka transaction that demands the rows; until a cut includes that record, the table loads.
+- the topic was recreated or lost records
+- the sink did not read it for longer than Kafka keeps tombstones
+- the operator asked for it
+
+A recreated topic holds its whole table again when the bridge has noticed and published the table. The bridge records
+which topic it knows in the Kafka transaction that requests the rows. Until a cut includes that record, the table loads.
 """
 
 from __future__ import annotations
@@ -30,15 +33,15 @@ log = structlog.get_logger("cdc.sink")
 
 
 class BeginAnew(Exception):
-    """What the session rests on has changed; another one finds its way from what the replica stores."""
+    """Something that the session relies on has changed: start another one from what the replica stores."""
 
 
 class RebuildOrder:
-    """What the operator wants rebuilt: each table once, when the process starts.
+    """The tables that the operator wants rebuilt, each once, when the process starts.
 
     Args:
         tables: as ``namespace.table`` in the source.
-        everything: all that there are.
+        everything: rebuild every table.
     """
 
     def __init__(self, tables: Collection[str] = (), *, everything: bool = False) -> None:
@@ -46,19 +49,23 @@ class RebuildOrder:
         self._everything = everything
 
     def names(self, table: str) -> bool:
-        """Whether this one is to be rebuilt."""
+        """Returns whether this table is to be rebuilt."""
         return self._everything or table in self._tables
 
     def close(self, known: Collection[str], held: Collection[str] = ()) -> None:
-        """All known tables were begun: nothing is left of it but for those that somebody's lock keeps out.
+        """Ends the order, since all known tables were begun. Tables that somebody's lock keeps out stay in it.
+
+        Args:
+            known: every table that the bridge publishes.
+            held: tables that somebody's lock keeps out.
 
         Raises:
-            ConfigError: it names a table that nobody publishes.
+            ConfigError: the order names a table that the bridge does not publish.
         """
         if unknown := sorted(self._tables.difference(known)):
             raise ConfigError(
-                f"--rebuild: the bridge publishes no table {', '.join(unknown)}",
-                remedy=f"name some of: {', '.join(sorted(known))}",
+                f"--rebuild names {', '.join(unknown)}, which the bridge does not publish",
+                remedy=f"choose from: {', '.join(sorted(known))}",
             )
         self._tables = {each for each in held if self.names(each)}
         self._everything = False
@@ -68,12 +75,12 @@ class MirroredTopics:
     """The state topics of one session.
 
     Args:
-        reader: tells about topics, and is told which to read.
+        reader: describes topics, and is told which to read.
         replica: holds their tables.
-        buffer: is told which records are to come.
+        buffer: is told which partitions are read.
         restored: what the replica remembers.
-        published: the topics as the bridge knew them last.
-        order: what the operator wants.
+        published: the topics as the bridge last described them.
+        order: what the operator wants rebuilt.
     """
 
     def __init__(
@@ -103,16 +110,16 @@ class MirroredTopics:
 
     @property
     def watched(self) -> Collection[str]:
-        """Topics that are read."""
+        """The topics that are read."""
         return self._facts.keys()
 
     @property
     def compaction_lag_s(self) -> float:
-        """The shortest of them all."""
+        """The shortest ``min.compaction.lag.ms`` of all topics, in seconds."""
         return min((each.compaction_lag_s for each in self._facts.values()), default=0.0)
 
     def take_up(self, tables: Mapping[str, str]) -> None:
-        """Begin to read topics.
+        """Begins to read topics.
 
         Args:
             tables: ``namespace.table`` by topic.
@@ -148,7 +155,7 @@ class MirroredTopics:
         partitions = [(topic, number) for number in range(len(facts.ends))]
         begins = {} if beginning == "anew" else stored
         self._reader.add({each: begins.get(each[1], 0) for each in partitions})
-        self._buffer.watch(partitions, state=True, behind=beginning != "joined")
+        self._buffer.watch(partitions, state=True, outside=beginning != "joined")
         self._facts[topic] = facts
         self._ids[topic] = f"{facts.topic_id}/{len(facts.ends)}"
         self._since[topic] = now if beginning == "anew" else since
@@ -156,25 +163,26 @@ class MirroredTopics:
         self._counts[topic] = len(facts.ends)
         if published is not None:
             self._spread(topic, facts, published.known)
+        # Until a cut includes the record in which the bridge notes the topic as it is now, the topic may lack rows
         if published is not None and not _is_met(published.known, facts):
             self._met_at[topic] = None
         elif published is not None and is_other:
             self._met_at[topic] = published.offset
 
-    def fall_behind(self, topics: Collection[str], joined_since: float) -> None:
-        """Topics that the cut waits for no more.
+    def leave_cut(self, topics: Collection[str], joined_since: float) -> None:
+        """Takes topics out of the cut, which then no longer waits for them.
 
         Args:
-            topics: whose tables are not whole.
-            joined_since: up to when everything was read of topics that are part of the cut.
+            topics: their tables are not whole, or have records in doubt.
+            joined_since: a moment up to which the topics in the cut were read completely.
         """
         for topic in topics:
-            self._replica.fall_behind(topic)
+            self._replica.leave_cut(topic)
             self._since[topic] = joined_since
-        self._buffer.fall_behind(topics)
+        self._buffer.leave(topics)
 
     def saw(self, topic: str, known: KnownTopic, offset: int) -> None:
-        """The bridge wrote down how it knows a topic."""
+        """Notes how the bridge knows a topic, as it recorded in the progress topic."""
         facts = self._facts.get(topic)
         if facts is not None:
             self._spread(topic, facts, known)
@@ -182,53 +190,54 @@ class MirroredTopics:
             self._met_at[topic] = offset
 
     def _spread(self, topic: str, facts: TopicFacts, known: KnownTopic) -> None:
-        """Keys are spread among the partitions that the bridge knows; one that was added since has none."""
+        """Notes how many partitions the bridge uses. A partition that was added later holds no keys yet."""
         if known.topic_id == facts.topic_id:
             self._counts[topic] = len(known.low)
 
     def unmet(self, cut: Cut) -> frozenset[str]:
-        """Topics of which the bridge has not noticed, as of a cut, that they are not what they were."""
+        """Returns topics that were recreated or lost records, if the bridge has not noticed it as of this cut."""
         return frozenset(topic for topic, at in self._met_at.items() if at is None or cut.offset <= at)
 
     def at_home(self, rows: Sequence[StoredRecord]) -> Sequence[StoredRecord]:
-        """Without those that somebody wrote into partitions where their keys do not belong."""
+        """Returns the rows without those that another program wrote into partitions where their keys do not belong."""
         at_home, strays = self._sift(rows, self._counts)
         for stray in strays:
             if stray.value is not None and stray.topic not in self._told:
                 self._told.add(stray.topic)
                 log.warning(
-                    "another program wrote records into partitions where their keys do not belong: they are left out",
+                    "another program wrote records into partitions where their keys do not belong: the sink leaves "
+                    "them out",
                     topic=stray.topic,
                     partition=stray.partition,
                     offset=stray.offset,
-                    remedy="cdc reconcile --repair",
+                    remedy="find the other writer and stop it, then run cdc reconcile --repair",
                 )
         return at_home
 
     def refuse_overdue(self, joined_since: float, joining: Collection[str], now: float) -> None:
-        """Make sure that no tombstone can have come and gone unseen.
+        """Ends the session if Kafka may have removed a tombstone that was never read.
 
         Args:
-            joined_since: up to when everything was read of topics that are part of the cut.
-            joining: topics that are to be part of it.
+            joined_since: a moment up to which the topics in the cut were read completely.
+            joining: topics that join the cut now.
             now: seconds since 1970.
 
         Raises:
-            BeginAnew: one can; the next session rebuilds.
+            BeginAnew: a tombstone may be lost; the next session rebuilds the table.
         """
-        behind = self._buffer.behind
+        outside = self._buffer.outside
         for topic, facts in self._facts.items():
-            if topic in behind and topic not in joining:
+            if topic in outside and topic not in joining:
                 continue
-            since = self._since[topic] if topic in behind else joined_since
+            since = self._since[topic] if topic in outside else joined_since
             if now - since >= longest_absence_s(facts):
                 raise BeginAnew
 
     def look(self) -> None:
-        """See now and then whether all topics are still those that they were.
+        """Checks every few seconds whether all topics are still the same.
 
         Raises:
-            BeginAnew: one is gone, was made anew, or is there at last.
+            BeginAnew: a topic is gone, was recreated, or exists at last.
             TopicUnavailable: no broker answers.
             TopicRefused: we may not see a topic.
         """
@@ -241,13 +250,13 @@ class MirroredTopics:
             log.warning(
                 "topics have changed: looking at them again",
                 topics=changed,
-                remedy="wait: the tables are looked at again by themselves",
+                remedy="wait: the next session checks each table by itself",
             )
             raise BeginAnew
 
 
 def _is_met(known: KnownTopic, facts: TopicFacts) -> bool:
-    """Whether the bridge knows the topic as it is, with all that it lost."""
+    """Returns whether the bridge knows the topic as it is now, including every record that it has lost."""
     return known.topic_id == facts.topic_id and all(
         seen >= now for seen, now in zip(known.low, facts.low, strict=False)
     )

@@ -1,1 +1,1 @@
-"""Replica tables: what they look like, and how rows, offsets and the cut's LSN get there in one transaction."""
+"""The writer for PostgreSQL: shapes the replica tables, and writes rows, offsets and the cut in one transaction."""

@@ -1,11 +1,11 @@
 # cython: boundscheck=False, wraparound=False
-"""The twin of ``fresh.split`` in C; ``cdef`` declares what is C."""
+"""``fresh.split`` in C. Lines with ``cdef`` declare C types."""
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 
 
 def split(bytearray bits, salt, upserts):
-    """As ``fresh.split``."""
+    """Does what ``fresh.split`` does."""
     cdef unsigned char* field = <unsigned char*>PyByteArray_AS_STRING(bits)
     cdef size_t mask = 8 * PyByteArray_GET_SIZE(bits) - 1
     cdef size_t salted = <size_t><Py_hash_t>salt

@@ -1,4 +1,4 @@
-"""Rows of one replica table on their way: one record per key, rendered, and the statements that take them."""
+"""A batch of rows for one replica table: the last record of each key as COPY text, and the statements that apply it."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class RenderedBatch:
         records: tombstones first, then upserts.
         tombstones: how many of them are tombstones.
         deleted: COPY text of the tombstones' keys.
-        upserted: COPY text of the upserts' rows, but for those of …
-        new: … whose keys the table did not have, as far as the session knows.
+        upserted: COPY text of the upserts' rows, except those in ``new``.
+        new: COPY text of rows whose keys the table did not have, as far as the session knows.
     """
 
     topic: str
@@ -47,30 +47,32 @@ class RenderedBatch:
 
 
 class TableStatements:
-    """How one replica table takes rows: staged by COPY, then deleted by key and upserted; new ones by COPY alone.
+    """The statements that write rows to one replica table.
 
-    The staging tables live as long as the session and empty themselves at each commit.
+    COPY stages the rows; a DELETE by key and an upsert then apply them. New rows can be copied straight into the table.
+    The staging tables live as long as the session, and each commit empties them.
 
     Args:
-        number: tells this table's staging tables from the others' of the session.
-        name: of the replica table.
+        number: keeps this table's staging tables apart from the others of the session.
+        name: the replica table's name.
         schemas: every definition of its topic, the newest last.
         columns: all its mirrored columns.
 
     Attributes:
-        prepare: make the staging tables.
-        empty: for the next batch of the same transaction.
-        delete: the rows of staged keys.
-        undeleted: finds one of them that is there all the same.
-        sift: delete staged rows that newer ones outlive; None where a key has one spelling.
-        take_rows: upsert the staged rows; the last statement counts them, unless …
-        is_uncounted: … rows that are there already need no update.
-        take_new: copy rows straight into the replica table; None where equal keys have several spellings, among which
-            ``sift`` has to choose.
+        prepare: create the staging tables.
+        empty: empty the staging tables for the next batch of the same transaction.
+        drop: drops the staging tables.
+        delete: deletes the rows of the staged keys.
+        undeleted: finds a row that is still there after ``delete``.
+        sift: deletes staged rows that a newer row replaces; None if equal keys are always printed alike.
+        take_rows: upsert the staged rows; the last statement's row count is the number of rows taken.
+        is_uncounted: rows that exist already need no update, so that row count says nothing.
+        take_new: copies rows straight into the replica table; None if equal keys can be printed differently, because
+            ``sift`` must then choose among them.
         target: the replica table.
-        key: its key's columns.
-        same_key: condition that ``t`` and ``s`` have equal keys.
-        staged_rows: the staging table of the rows.
+        key: the key's columns.
+        same_key: the condition that ``t`` and ``s`` have equal keys.
+        staged_rows: the staging table for rows.
     """
 
     def __init__(
@@ -121,16 +123,20 @@ class TableStatements:
             self.sift = sift(rows, memory, equalities, position)
 
     def render(self, topic: str, records: Sequence[StoredRecord], fresh: FreshTables | None = None) -> RenderedBatch:
-        """The last record of each key, as COPY text.
+        """Renders the last record of each key as COPY text.
 
-        With ``fresh``, rows of a table that is there, and whose keys are new, are ``new``; without, none are.
+        Args:
+            topic: whose records they are.
+            records: in the order of each partition.
+            fresh: the tables that were empty; decides which rows are ``new``. Without it, none are.
 
         Raises:
-            RecordRejected: a record has no form that the table takes.
+            RecordRejected: a record cannot be written as a row of the table.
         """
         last = _last_of_each_key(records)
         if self._former_definitions:
             last = {key: record for key, record in last.items() if not self._is_former(key, record.header)}
+        # Not those that remove only a record which another program wrote: the key's row is still there
         tombstones = [each for each in last.values() if each.value is None and not is_of_no_row(each.header)]
         upserts = [record for record in last.values() if record.value is not None]
         new, others = ((), upserts) if fresh is None else fresh.split(topic, upserts)
@@ -144,14 +150,17 @@ class TableStatements:
         )
 
     def _is_former(self, key: bytes, header: bytes) -> bool:
-        """Whether a record was written under a key that the table had once; such records count no more."""
+        """Returns whether a record was written under a former key of the table. These records are left out."""
         if schema_of(header) in self._former_definitions:
             return True
-        return bool(self._former_keys) and JSON.members(key) in self._former_keys  # no key: told of when rendered
+        # Bytes that are not a key have no members here; rendering rejects them
+        return bool(self._former_keys) and JSON.members(key) in self._former_keys
 
 
 def _last_of_each_key(records: Sequence[StoredRecord]) -> dict[bytes, StoredRecord]:
-    """By key, which has one partition: what lies elsewhere does not come here (``replay.home``).
+    """Returns the last record by key. ``records`` is in order for each key, because a key has one partition.
+
+    ``replay.home`` has already left out records that another program wrote into a different partition.
 
     Raises:
         RecordRejected: a record has no key.
@@ -168,7 +177,7 @@ def _last_of_each_key(records: Sequence[StoredRecord]) -> dict[bytes, StoredReco
 def _stage(
     stage: sql.Identifier, target: sql.Identifier, names: sql.Composable, position: Sequence[str] = ()
 ) -> sql.Composed:
-    """A temporary table with the target's own column types, so that COPY already refuses what the target would."""
+    """Creates a temporary table with the target's column types, so that COPY rejects what the target would reject."""
     typed = zip(("NULL::pg_lsn AS {}, ", "NULL::int8 AS {}, "), position, strict=False)
     first = sql.Composed([sql.SQL(text).format(sql.Identifier(name)) for text, name in typed])
     return sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DELETE ROWS AS SELECT {}{} FROM {} WITH NO DATA").format(
@@ -179,7 +188,10 @@ def _stage(
 def _delete_unlike(
     target: sql.Identifier, rows: sql.Identifier, equalities: Mapping[str, Equality], fixed: Sequence[str]
 ) -> sql.Composed:
-    """Delete rows that get another value in a column that no UPDATE may set: the upsert then inserts them."""
+    """Deletes rows whose new value in a ``GENERATED ALWAYS`` identity column differs, so that the upsert inserts them.
+
+    PostgreSQL allows no UPDATE to set such a column.
+    """
     unlike = [sql.SQL("t.{0} IS DISTINCT FROM s.{0}").format(sql.Identifier(each)) for each in fixed]
     return sql.SQL("DELETE FROM {} AS t USING {} AS s WHERE {} AND ({})").format(
         target, rows, equal(equalities), sql.SQL(" OR ").join(unlike)
@@ -194,7 +206,7 @@ def _update(names: Sequence[str]) -> sql.Composable:
 
 
 def _arbiter(equalities: Mapping[str, Equality]) -> sql.Composable:
-    """The unique index that stands for the key: by its columns, unless others have the same ones."""
+    """Names the key's unique index for ON CONFLICT: by its columns or, if another index has these, by constraint."""
     constraint = next(iter(equalities.values())).constraint
     if constraint is not None:
         return sql.SQL("ON CONSTRAINT {}").format(sql.Identifier(constraint))
@@ -207,7 +219,7 @@ def _equality(column: ReplicaColumn) -> Equality:
 
 
 def _free_names(wanted: Iterable[str], taken: Collection[str]) -> tuple[str, ...]:
-    """Names that no column of the table has."""
+    """Returns names that no column of the table has."""
     return tuple(next(each for n in count() if (each := f"cdc {name}{n or ''}") not in taken) for name in wanted)
 
 

@@ -1,6 +1,6 @@
-"""The seam of replica databases: what ``cdc sink``, ``status``, ``check`` and ``grants`` ask of one.
+"""The interface of a replica database: what ``cdc sink``, ``status``, ``check`` and ``grants`` ask of it.
 
-PostgreSQL is the one that there is. A second one passes the same tests:
+PostgreSQL is the only implementation. A second one would have to pass the same tests:
 ``tests/integration/sink/postgres/test_database.py``.
 """
 
@@ -21,7 +21,7 @@ from cdc.sink.postgres.status import SinkStatus
 
 
 class ReplicaDatabase(Protocol):
-    """A replica, as the configuration names it. Nothing is connected before it is asked something.
+    """The replica that the configuration names. It connects at the first question.
 
     All calls but ``grants`` raise ``ReplicaUnavailable`` when the server cannot be reached, and ``ReplicaRefused`` when
     it refuses.
@@ -29,45 +29,45 @@ class ReplicaDatabase(Protocol):
 
     @property
     def naming(self) -> ReplicaNaming:
-        """Where source tables go."""
+        """The names of replica tables."""
 
     @property
     def called(self) -> str:
-        """For people."""
+        """The replica's name in messages."""
 
     def upgrade(self) -> None:
-        """Make the sink's own tables, or bring them to the version that this program needs."""
+        """Creates the sink's own tables, or migrates them to the version that this program needs."""
 
     def watching(self, on_failure: Callable[[], None]) -> AbstractContextManager[None]:
-        """While the block lasts, see for whom the sink waits, and tell.
+        """Watches for whom the sink waits and logs it, as long as the block lasts.
 
         Args:
-            on_failure: called should a defect end that; the block's end then raises it.
+            on_failure: called if a defect ends the watching; the end of the block then raises it.
         """
 
     def writer(self, stopped: Collection[str] = ()) -> ReplicaWriter[Any]:
-        """A new session of the sink; to be closed.
+        """Opens a new session of the sink. The caller closes it.
 
         Args:
             stopped: topics that this process has stopped already.
         """
 
     def status(self) -> SinkStatus:
-        """How the sink stands, running or not."""
+        """Returns the state of the sink, whether it is running or not."""
 
     def inspect(self, tables: Sequence[ReplicaName], source: SourceIdentity | None) -> Inspection:
-        """What the sink would find here; changes nothing.
+        """Returns what the sink would find here, and changes nothing.
 
         Args:
-            tables: replica tables, there already or not.
+            tables: replica tables, which may not exist yet.
             source: the source database; None when it cannot be asked.
         """
 
     def grants(self, schemas: Iterable[str]) -> list[str]:
-        """The commands that let the sink's role do its work, and no more, for somebody who may give rights.
+        """Returns commands for the replica's owner: they give the sink's role the rights it needs, and no more.
 
         Args:
-            schemas: of the replica tables.
+            schemas: the schemas of the replica tables.
 
         Raises:
             ConfigError: the configuration names no role.
@@ -80,16 +80,16 @@ def open_replica(
     application_name: str,
     on_wait: Callable[[str, float], None] = lambda _table, _seconds: None,
 ) -> ReplicaDatabase:
-    """The replica that the configuration names.
+    """Returns the replica that the configuration names.
 
     Args:
-        config: with a ``sink`` section.
-        application_name: under which the server sees us.
-        on_wait: told in a thread for how many seconds a table waits for somebody's lock; 0 when that is over.
+        config: has a ``sink`` section.
+        application_name: what ``pg_stat_activity`` shows.
+        on_wait: called in a thread: a table, and for how many seconds it has waited for a lock; 0 when that is over.
 
     Raises:
-        ConfigError: there is no sink section.
+        ConfigError: the configuration has no ``sink`` section.
     """
     if config.sink is None:
-        raise ConfigError("there is no sink section", remedy="add sink: {dsn: …} to the configuration")
+        raise ConfigError("the configuration has no sink section", remedy="add sink: {dsn: …} to it")
     return PostgresDatabase(config.name, config.sink, application_name, on_wait)

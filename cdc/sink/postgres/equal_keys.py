@@ -1,13 +1,14 @@
-"""Rows whose keys are equal to the database and different bytes in the topic: numeric ``1.0`` and ``1``.
+"""Keys that the database calls equal and that are different bytes in the topic, such as numeric ``1.0`` and ``1``.
 
-Theory of operation. Such keys lie in different partitions, so parts of a transaction that are applied one by one may
-bring them in any order. The source has one of them at a time. Therefore the row is the upsert with the greatest
-position, unless a tombstone of its own bytes followed:
+Theory of operation. The records of these keys lie in different partitions. When a transaction is applied in parts, they
+may arrive in any order. The source holds only one of the keys at a time. Therefore the row is the upsert with the
+greatest position, unless a tombstone with the same key bytes followed:
 
-- A tombstone removes a row that prints as the tombstone's key does, and no other (``printed_alike``).
-- An upsert replaces the row's key, too, so that the row always prints as it was written last.
-- Of staged rows with equal keys the newest is taken, and none that is older than what the open transaction wrote before
-  (``sift``; positions are kept in a table of their own). What earlier transactions wrote is older than all of it.
+- A tombstone removes a row whose key prints as the tombstone's key does, and no other row (``printed_alike``).
+- An upsert replaces the row's key, too, so the row always prints as it was last written.
+- Of staged rows with equal keys, only the newest is applied. None is applied that is older than what the open
+  transaction already wrote (``sift``, which keeps positions in a table of its own). Earlier transactions wrote only
+  older rows.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from cdc.sink.postgres.tables import Equality
 
 
 def equal(equalities: Mapping[str, Equality]) -> sql.Composed:
-    """Keys of ``t`` and ``s`` are equal to the index.
+    """Returns the condition that the index calls the keys of ``t`` and ``s`` equal.
 
-    Its operator is named in full: our search path does not lead to those of extensions (citext, ltree).
+    The operator has its schema, because the sink's search path does not include those of extensions (citext, ltree).
     """
     return sql.SQL(" AND ").join(
         sql.SQL("t.{0} OPERATOR({1}.{2}) s.{0}").format(
@@ -33,7 +34,7 @@ def equal(equalities: Mapping[str, Equality]) -> sql.Composed:
 
 
 def printed_alike(key: Iterable[str]) -> sql.Composed:
-    """Keys of ``t`` and ``s`` have the same text, hence the same bytes in the topic."""
+    """Returns the condition that the keys of ``t`` and ``s`` have the same text, hence the same bytes in the topic."""
     names = list(key)
     return sql.SQL('ROW({})::text COLLATE "C" = ROW({})::text COLLATE "C"').format(
         qualified("t", names), qualified("s", names)
@@ -43,13 +44,13 @@ def printed_alike(key: Iterable[str]) -> sql.Composed:
 def sift(
     rows: sql.Identifier, memory: sql.Identifier, equalities: Mapping[str, Equality], position: Sequence[str]
 ) -> sql.Composed:
-    """Delete staged rows that a newer one of an equal key outlives.
+    """Returns the statement that deletes staged rows which a newer row with an equal key replaces.
 
     Args:
         rows: the staged rows.
-        memory: keys and positions of what the open transaction wrote before.
-        equalities: of the key columns.
-        position: columns of both that hold LSN and seq.
+        memory: keys and positions of the rows that the open transaction has already written.
+        equalities: the equality of each key column.
+        position: the columns of both tables that hold LSN and seq.
     """
     newest_first = [sql.SQL("{} DESC").format(sql.Identifier(each)) for each in position]
     return sql.SQL(
@@ -69,5 +70,5 @@ def sift(
 
 
 def qualified(row: str, names: Iterable[str]) -> sql.Composed:
-    """``row.a, row.b``."""
+    """Returns ``row.a, row.b``."""
     return sql.SQL(", ").join([sql.Identifier(row, name) for name in names])

@@ -23,29 +23,29 @@ _AGAIN: Final = (
     "58",  # system error
     _READ_ONLY,  # a standby, or a failover in progress
 )
-"""SQLSTATE beginnings that say nothing against the data. https://www.postgresql.org/docs/current/errcodes-appendix.html"""
+"""Prefixes of SQLSTATEs that do not blame the data. https://www.postgresql.org/docs/current/errcodes-appendix.html"""
 
 ELSEWHERE: Final = "point sink.dsn at a server that takes writes: target_session_attrs=read-write"
-"""What helps when a replica is read-only and stays so."""
+"""The remedy when a replica is read-only and stays so."""
 
 REPLICA_AWAY: Final = (
     "cdc tries again by itself; if that does not help: is the server up, and are sink.dsn's host and port right?"
 )
-"""One text for all that an outage causes: it is told by its remedy, and once."""
+"""The remedy for every error that an outage causes: one text, because errors with the same remedy are logged once."""
 
 _SERVER_LACKS: Final = {
     "53100": "make room on the replica's disk: the sink goes on by itself",
     "53300": "raise max_connections of the replica, or end sessions there: the sink goes on by itself",
     _READ_ONLY: ELSEWHERE,
 }
-"""What helps where the server answers, and trying again alone does not."""
+"""Remedies for errors that the server reports and that a retry alone does not cure."""
 
 _CHECK: Final = "run `cdc check`: it says what the role lacks in the replica; the server's log may say more"
 _SHOWN_KEY_BYTES: Final = 500
 
 
 class RecordRejected(TableRejected):
-    """A record that its replica table does not take; arguments as the attributes are called."""
+    """The replica table rejects a record. The arguments become the attributes of these names."""
 
     def __init__(self, record: StoredRecord, reason: str) -> None:
         key = "without a key" if record.key is None else record.key[:_SHOWN_KEY_BYTES].decode(errors="replace")
@@ -60,37 +60,38 @@ class RecordRejected(TableRejected):
 
 
 class CutRejected(TableRejected):
-    """Rows that a constraint refuses together, at the end of a cut; arguments as the attributes are called."""
+    """A constraint rejects rows together, at the end of a cut. The arguments become the attributes of these names."""
 
     def __init__(self, topic: str, reason: str) -> None:
         super().__init__(
             topic,
             reason,
-            remedy="tables that load, catch up or are stopped do not fit the others yet: restart the sink when all "
-            "others are exact, or let it pass: ALTER ROLE … SET session_replication_role = replica;  -- the sink's",
+            remedy="a table that is loading, catching up or stopped may not match the others yet: restart the sink "
+            "when all others are exact; or switch constraints off for the sink's role: "
+            "ALTER ROLE … SET session_replication_role = replica;",
         )
 
 
 class RowsForbidden(TableRejected):
-    """The sink's role may not write a replica table; arguments as the attributes are called, and what is missing."""
+    """The sink's role may not write to a replica table; ``grants`` are the commands that give it the right."""
 
     def __init__(self, topic: str, reason: str, grants: str) -> None:
         super().__init__(topic, reason, remedy=f"{grants} -- then restart the sink")
 
 
 class TableRefused(ReplicaRefused):
-    """A replica table cannot be what a relation definition asks for: it stops, the others go on."""
+    """A replica table does not match its definition and cannot be made to. The table stops, the others go on."""
 
 
 def is_retryable(error: psycopg.Error) -> bool:
-    """Whether the same work may succeed later."""
+    """Returns whether the same work may succeed later."""
     if error.sqlstate is None:
         return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
     return error.sqlstate.startswith(_AGAIN)
 
 
 def first_line(error: BaseException) -> str:
-    """The server's message without its context, and its detail where there is one."""
+    """Returns the first line of the server's message, with its detail if there is one."""
     detail = error.diag.message_detail if isinstance(error, psycopg.Error) else None
     lines = str(error).strip().splitlines()
     message = lines[0] if lines else type(error).__name__
@@ -99,15 +100,15 @@ def first_line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def replica_errors(doing: str, *, remedy: str = "") -> Iterator[None]:
-    """Translate what psycopg and SQLAlchemy raise inside the block.
+    """Translates what psycopg and SQLAlchemy raise inside the block.
 
     Args:
-        doing: completes "the replica …", for instance ``creating the sink's tables``.
-        remedy: what the operator does when the replica refuses it.
+        doing: completes "the replica failed at …", for instance ``creating the sink's tables``.
+        remedy: what the operator does when the replica refuses.
 
     Raises:
-        ReplicaUnavailable: the connection was lost, or the server asks to try again.
-        ReplicaRefused: the server refuses.
+        ReplicaUnavailable: the connection was lost, or the work may succeed later.
+        ReplicaRefused: the server refuses for good.
     """
     try:
         yield

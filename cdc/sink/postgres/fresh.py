@@ -1,13 +1,13 @@
-"""Tables that were empty when the session began to fill them: rows with keys that are new there need no upsert.
+"""Copies rows with new keys straight into tables that were empty when the session began to fill them.
 
-Such rows are copied straight into the table, at half of the server's work. Which keys are new is told by a filter of
-fixed size, for all tables together: a bit for each key that was given out, found by the key's hash. Two keys may have
-the same bit; then a new row goes by way of staging, which is never wrong. So the fuller the filter, the fewer rows go
-straight, and nothing else changes.
+A straight COPY is half the work of staging and upserting. A filter of fixed size, shared by all tables, tells which
+keys are new. It sets one bit for each key, found by the key's hash. Two keys may share a bit; then a new row is staged,
+which is slower and always right. As the filter fills up, fewer rows are copied straight. Nothing else changes.
 
-Nothing rests on the filter, nor on the table being empty: the unique index refuses a key that is there (a person's row,
-for instance), and then the whole batch goes by way of staging, as it does for whatever else a straight COPY stumbles
-over. A transaction that is rolled back leaves keys in the filter that the table does not have; those are staged.
+Correctness depends neither on the filter nor on the table being empty. The unique index rejects a key that exists
+already, for instance in a row that a person inserted. The whole batch is then staged, as it is after any other error of
+a straight COPY. A transaction that is rolled back leaves keys in the filter that the table does not have; the sink
+stages their rows.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from cdc.contract.ports import StoredRecord
 from cdc.sink.postgres.naming import ReplicaName
 
 _BITS: Final = 1 << 27
-"""16 MiB: of ten million rows, one in thirty is staged without need."""
+"""16 MiB: of ten million new rows, one in thirty is staged needlessly."""
 
 _WORTH_A_COPY: Final = 200
-"""Fewer new rows than this go with those that are staged anyway: a statement of their own costs more than it spares."""
+"""Fewer new rows than this are staged with the others: a COPY of their own would cost more than it saves."""
 
 _IS_PLAIN: Final = """
 SELECT relkind IN ('r', 'p') AND NOT relrowsecurity AND NOT relhasrules
 FROM pg_catalog.pg_class WHERE oid = to_regclass(format('%%I.%%I', %s::text, %s::text))
 """
-"""With row-level security COPY is refused, and rules do not see it."""
+"""A table with row-level security refuses COPY, and rules do not apply to it."""
 
 
 class FreshTables:
-    """The tables of a session that were empty, by topic, and the keys that went into them since."""
+    """The tables that were empty when the session took them up, by topic, and the keys written to them since."""
 
     def __init__(self) -> None:
         self._topics: set[str] = set()
@@ -46,22 +46,22 @@ class FreshTables:
         return topic in self._topics
 
     def add(self, topic: str) -> None:
-        """Its table is empty."""
+        """Notes that a topic's table is empty."""
         self._topics.add(topic)
         self._bits = self._bits or bytearray(_BITS // 8)
 
     def discard(self, topic: str) -> None:
-        """From now on, all rows of its table are staged."""
+        """Stages all rows of a topic's table from now on."""
         self._topics.discard(topic)
 
     def split(
         self, topic: str, upserts: Sequence[StoredRecord]
     ) -> tuple[Sequence[StoredRecord], Sequence[StoredRecord]]:
-        """Rows with keys that the table had not before, and the others; from now on it has them all.
+        """Splits rows into those with new keys and the others, and notes that the table has all of these keys now.
 
         Args:
-            topic: of the table.
-            upserts: one for each key.
+            topic: the table's topic.
+            upserts: at most one per key.
         """
         if topic not in self._topics:
             return (), upserts
@@ -74,12 +74,12 @@ class FreshTables:
 def split(
     bits: bytearray, salt: int, upserts: Sequence[StoredRecord]
 ) -> tuple[Sequence[StoredRecord], Sequence[StoredRecord]]:
-    """Records whose keys have no bit yet, which they get, and the others.
+    """Splits records into those whose keys have no bit yet, and the others. Sets the missing bits.
 
     Args:
-        bits: as many as a power of two.
-        salt: tells apart the keys of several tables.
-        upserts: in the order of both results.
+        bits: their number is a power of two.
+        salt: keeps the keys of several tables apart.
+        upserts: both results keep their order.
     """
     new, others, count = [], [], 8 * len(bits)
     for record in upserts:
@@ -94,5 +94,5 @@ def split(
 
 
 def is_plain(session: psycopg.Connection[Any], name: ReplicaName) -> bool:
-    """Whether a COPY into the replica table does what an INSERT does."""
+    """Returns whether a COPY into the replica table does what an INSERT does."""
     return session.execute(_IS_PLAIN, [*name]).fetchone() == (True,)

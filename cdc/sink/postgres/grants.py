@@ -1,4 +1,4 @@
-"""The rights of the sink's role in the replica: the SQL that gives them, and what is missing of them."""
+"""The rights of the sink's role in the replica: the SQL that grants them, and the ones that are missing."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Lack(NamedTuple):
     """A right that is missing.
 
     Attributes:
-        subject: ``schema cdc``.
-        text: what the role cannot do.
-        remedy: the command that gives it.
+        subject: the object, for instance ``schema cdc``.
+        text: what the role may not do.
+        remedy: the command that grants the right.
     """
 
     subject: str
@@ -47,12 +47,12 @@ JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name ORDER BY 1
 
 
 def sink_grants(role: str, database: str, schemas: Iterable[str]) -> list[str]:
-    """Lines of SQL for the replica's owner: the sink makes its tables itself, in schemas that are there.
+    """Returns SQL for the replica's owner. It creates the schemas; the sink then creates its tables in them itself.
 
     Args:
-        role: as whom the sink connects.
+        role: the role that the sink connects as.
         database: the replica.
-        schemas: of the replica tables; the sink's own comes along.
+        schemas: the schemas of the replica tables; the sink's own is added.
     """
     name = quote_identifier(role)
     return [
@@ -62,12 +62,12 @@ def sink_grants(role: str, database: str, schemas: Iterable[str]) -> list[str]:
 
 
 def lacking(conn: psycopg.Connection[Any], schemas: Iterable[str], tables: Sequence[ReplicaName] = ()) -> list[Lack]:
-    """What our role may not do and the sink must: stage rows, make tables in these schemas, alter tables of that name.
+    """Returns the rights that the sink's role lacks: to stage rows, create tables in the schemas and alter the tables.
 
     Args:
-        conn: to the replica; asks, and changes nothing.
-        schemas: of replica tables, or the sink's own.
-        tables: replica tables, there already or not.
+        conn: a connection to the replica; nothing is changed.
+        schemas: the schemas of replica tables, or the sink's own.
+        tables: replica tables, which may not exist yet.
     """
     row = conn.execute(_DATABASE).fetchone()
     assert row is not None
@@ -91,7 +91,7 @@ def lacking(conn: psycopg.Connection[Any], schemas: Iterable[str], tables: Seque
             alter = f"ALTER TABLE {quoted} OWNER TO {names[1]};"
             text = f"role {role} does not own it, and so cannot follow the source's new columns"
             lacks.append(Lack(subject, text, alter))
-        if owned and usable and forbidden:  # from an owner, too, rights can be taken
+        if owned and usable and forbidden:  # REVOKE works on an owner, too
             rights = ", ".join(forbidden)
             grant = f"GRANT {rights} ON {quoted} TO {names[1]};"
             lacks.append(Lack(subject, f"role {role} owns it, and may not {rights}", grant))

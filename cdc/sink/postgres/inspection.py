@@ -1,4 +1,4 @@
-"""What ``cdc check`` wants to know of a replica, as plain values."""
+"""What ``cdc check`` learns about a replica, as plain values."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ class Inspection(NamedTuple):
     """A replica database before a sink writes to it.
 
     Attributes:
-        address: ``user@host:port/database``, for people.
-        schemas: that were looked at: those of replica tables, and the sink's own.
-        lacks: rights that are missing.
-        is_source: it is the source database itself.
-        is_standby: it takes no writes.
+        address: ``user@host:port/database``, for messages.
+        schemas: the schemas that were checked: those of the replica tables, and the sink's own.
+        lacks: the rights that are missing.
+        is_source: the replica is the source database itself.
+        is_standby: the server is a standby and takes no writes.
     """
 
     address: str

@@ -1,16 +1,16 @@
-"""For whom the sink waits in the replica, and which tables are left out until somebody's lock is gone.
+"""Locks in the replica: who holds them while the sink waits, and which tables are left out until a lock is gone.
 
-Theory of operation. PostgreSQL cancels a statement after ``lock_timeout`` without a word about what it waited for, and
-without a timeout it says nothing at all. So a thread with a connection of its own asks, four times a second, whether
-the sink's sessions wait, and for whom.
+Theory of operation. When PostgreSQL cancels a statement after ``lock_timeout``, it does not say whom the statement
+waited for; without a timeout it says nothing at all. So a thread with its own connection asks four times a second
+whether the sink's sessions wait, and for whom.
 
-A statement on a replica table waits for a moment only. Then its transaction is undone, the table is *held*, and the
-next session goes on without it: its state and the place where it has to be read on are what the replica stores, as for
-a table that was stopped. When none of those who were in the way holds that lock any more, the next session takes the
-table up again, behind the others, until a cut includes it.
+A statement on a replica table waits for a few seconds only. Then its transaction is rolled back, the table is *held*,
+and the next session goes on without it. As for a stopped table, the replica stores its state and its offsets. When none
+of the blockers holds the lock any more, another session takes the table up again. The table then lags behind the others
+until a cut includes it.
 
-What is kept here is for people, and says when to try again. Nothing about rows rests on it: a process that forgets it
-finds the lock again.
+What is kept here tells people who is in the way, and tells the sink when to try again. No rows depend on it: a new
+process knows nothing of it, and runs into the lock again.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ from cdc.base.errors import CdcError
 from cdc.contract.ports import TableHeld
 
 WAIT_FOR_ROWS: Final = "SET LOCAL lock_timeout = '3s'"
-"""For so long everybody waits for one table. Most locks are gone sooner, and to leave a table out costs a session."""
+"""All tables wait this long for one. Most locks are gone sooner, and leaving a table out costs a new session."""
 WAIT_FOR_SHAPE: Final = "SET LOCAL lock_timeout = '1s'"
-"""Whoever waits to alter a table keeps its new readers waiting: so briefly, and again when the old ones are gone."""
+"""ALTER TABLE waits only briefly, because new readers queue up after it. The sink tries again when they are gone."""
 WAIT_LONG: Final = "SET LOCAL lock_timeout = 0"
-"""For what every cut needs: the sink's own tables, and constraints over several tables."""
+"""No timeout, for what every cut needs: the sink's own tables, and constraints that span tables."""
 
 _LOOK_S: Final = 0.25
 _TOLD_AFTER_S: Final = 2.0
-"""Shorter waits are everyday life. Less than ``WAIT_FOR_ROWS``, so that who is in the way is known by then."""
+"""Shorter waits are normal and not logged. It is less than ``WAIT_FOR_ROWS``: at the timeout, the blocker is known."""
 _TELL_AGAIN_S: Final = 60.0
 _STILL_KNOWN_S: Final = 2.0
-"""A wait that was seen so recently is the one that timed out just now."""
+"""A wait that was seen less than this ago is the one that has just timed out."""
 _TRY_ANYWAY_S: Final = 10.0
-"""After this, a table is tried again of which nobody saw who held it."""
+"""A table whose blocker nobody saw is tried again after this."""
 _PAUSE_S: Final = 5.0
-"""Until the next attempt to connect."""
+"""The watching thread waits this long before it connects again."""
 _SHOWN_QUERY: Final = 100
 _CHAIN: Final = 3
-"""Of those who wait for others, so many are named one behind the other."""
-NOBODY: Final = "wait: it is tried again every ten seconds; if that lasts, look at pg_locks in the replica"
+"""A blocker may itself wait for another session. This many links of the chain are named."""
+NOBODY: Final = "wait: the sink tries again every ten seconds; if it goes on, look at pg_locks in the replica"
 _PREPARED: Final = (
     "SELECT gid, prepared, owner FROM pg_prepared_xacts;  -- in the replica; then COMMIT PREPARED or ROLLBACK PREPARED "
     "the gid that is in the way"
@@ -63,7 +63,7 @@ _PLACE: Final = (
     "concat_ws('/', l.locktype, l.database, l.relation, l.page, l.tuple, l.virtualxid, l.transactionid, l.classid,"
     " l.objid, l.objsubid)"
 )
-"""What a lock is on: one text for each of them."""
+"""Identifies what a lock is on, as one text."""
 
 _WAITING: Final = f"""
 SELECT l.pid, {_PLACE}, coalesce(n.nspname || '.' || c.relname, ''), l.mode,
@@ -77,7 +77,7 @@ _DO_ANY_WAIT: Final = """
 SELECT count(*) FROM unnest(%s::int[]) AS p (pid), LATERAL pg_catalog.pg_stat_get_activity(p.pid) a
 WHERE a.wait_event_type = 'Lock'
 """
-"""Cheap: it looks at single sessions, and ``pg_locks`` stops all who take locks for a moment."""
+"""Asks cheaply, session by session. Reading ``pg_locks`` would briefly stop everybody who takes a lock."""
 _SESSIONS: Final = """
 SELECT a.pid, coalesce(a.usename::text, ''), coalesce(a.application_name, ''), coalesce(a.query, ''),
        coalesce(date_trunc('second', a.xact_start)::text, ''), pg_catalog.pg_blocking_pids(a.pid)
@@ -96,6 +96,7 @@ WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
   AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
   AND (l.classid::bigint << 32 | l.objid::bigint) = hashtextextended(%s, 0)
 """
+"""Finds who holds an advisory lock. ``objsubid`` is 1 for a lock with one bigint key, whose halves are the two ids."""
 _LOCKERS: Final = """
 SELECT DISTINCT coalesce(l.pid, 0) FROM pg_catalog.pg_locks l
 WHERE l.granted AND l.mode = 'AccessExclusiveLock' AND l.relation = ANY (%s::regclass[]::oid[])
@@ -113,10 +114,10 @@ class LockWait(NamedTuple):
     Attributes:
         session: its pid.
         place: what the lock is on, as ``_PLACE`` spells it.
-        relation: ``schema.table`` where it is one; else empty.
-        mode: that it wants.
-        seconds: for so long now.
-        blockers: pids of those in the way; 0 stands for a prepared transaction.
+        relation: ``schema.table`` if the lock is on a table or its index; else empty.
+        mode: the lock mode that it wants.
+        seconds: how long it has waited.
+        blockers: pids of the sessions in the way; 0 stands for a prepared transaction.
     """
 
     session: int
@@ -128,7 +129,7 @@ class LockWait(NamedTuple):
 
 
 class LockReport(NamedTuple):
-    """Who is in the way, for people; and the command that ends it."""
+    """Who is in the way, in words, and the command that ends the wait."""
 
     who: str
     remedy: str
@@ -136,15 +137,15 @@ class LockReport(NamedTuple):
 
 @dataclass(slots=True)
 class _Held:
-    """What waits for a lock to go: a table that was left out, or a sink for another one.
+    """Something that waits for a lock: a table that was left out, or this sink if another one has its name.
 
     Attributes:
-        table: ``schema.table``.
+        table: ``schema.table``, or ``_ONE_SINK``.
         place: what the lock is on; empty when nobody saw it.
-        blockers: who was in the way.
-        told: the same for people.
-        since: of ``time.monotonic``.
-        is_free: it may be tried again.
+        blockers: the pids that were in the way.
+        told: the blockers in words.
+        since: by ``time.monotonic``.
+        is_free: the lock may be gone, so try again.
     """
 
     table: str
@@ -157,14 +158,14 @@ class _Held:
 
 @dataclass(slots=True)
 class _Episode:
-    """A wait that people were told of."""
+    """A wait that was logged."""
 
     since: float
     told_at: float
 
 
 def waits_of(session: Session, pids: Collection[int]) -> list[LockWait]:
-    """Which of these sessions wait for locks, and for whom."""
+    """Returns which of these sessions wait for locks, and for whom."""
     rows = session.execute(_WAITING, [[*pids]]).fetchall()
     return [
         LockWait(pid, place, relation, mode, seconds, tuple(blockers))
@@ -173,29 +174,29 @@ def waits_of(session: Session, pids: Collection[int]) -> list[LockWait]:
 
 
 def holders(session: Session, key: str) -> dict[int, str]:
-    """Who holds the advisory lock that was made of ``key``: pids, and what that lock is on."""
+    """Returns who holds the advisory lock that was made from ``key``: pids, and the lock's place."""
     return {pid: place for place, pid in session.execute(_HOLDERS, [key]).fetchall()}
 
 
 def lockers(session: Session, tables: Collection[str]) -> list[int]:
-    """Who keeps even readers from these tables: pids; 0 stands for a prepared transaction."""
+    """Returns the pids that lock even readers out of these tables; 0 stands for a prepared transaction."""
     return [pid for (pid,) in session.execute(_LOCKERS, [[*tables]]).fetchall()]
 
 
 def describe(session: Session, blockers: Collection[int]) -> LockReport:
-    """Who they are: pid, application, user, since when in a transaction, and the query without its values."""
+    """Describes the blockers: pid, application, user, start of the transaction, and the query without its values."""
     who, ends = _chain(session, blockers, _CHAIN)
     hidden = "  -- GRANT pg_read_all_stats TO the sink's role shows their queries" if "a query hidden" in who else ""
     if 0 in blockers:
         return LockReport(who, _PREPARED)
     if not ends:
-        return LockReport("somebody who has gone meanwhile", NOBODY)
+        return LockReport("a session that has ended since", NOBODY)
     commands = " ".join(f"SELECT pg_terminate_backend({pid});" for pid in ends)
     return LockReport(who, f"let it finish, or: {commands}{hidden}")
 
 
 def shown_query(query: str) -> str:
-    """A query as it may stand in a log: no further than its first literal, which may be anybody's secret."""
+    """Returns a query as it may be logged: cut off before its first literal, which may be a secret."""
     if query == "<insufficient privilege>":
         return "a query hidden from this role"
     text = " ".join(query.split())
@@ -205,9 +206,9 @@ def shown_query(query: str) -> str:
 
 
 def _chain(session: Session, pids: Collection[int], depth: int) -> tuple[str, list[int]]:
-    """Who they are, and for whom they wait themselves; with the pids at the end of the chain."""
+    """Describes sessions and whom they wait for themselves. Also returns the pids at the end of the chain."""
     said, ends = ["a prepared transaction"] if 0 in pids else [], list[int]()
-    for pid, user, application, query, since, behind in session.execute(_SESSIONS, [[*pids]]).fetchall():
+    for pid, user, application, query, since, blockers in session.execute(_SESSIONS, [[*pids]]).fetchall():
         details = [
             f"application {application!r}" if application else "",
             f"user {user}" if user else "",
@@ -215,7 +216,7 @@ def _chain(session: Session, pids: Collection[int], depth: int) -> tuple[str, li
             shown_query(query),
         ]
         text = f"pid {pid} ({', '.join(filter(None, details))})"
-        others = [each for each in behind if each not in pids]
+        others = [each for each in blockers if each not in pids]
         if others and depth > 1:
             further, at_end = _chain(session, others, depth - 1)
             text, ends = f"{text}, which waits for {further}", [*ends, *at_end]
@@ -226,10 +227,10 @@ def _chain(session: Session, pids: Collection[int], depth: int) -> tuple[str, li
 
 
 class LockWaits:
-    """What the sessions of one sink wait for; shared by the thread that writes and the one that watches.
+    """What the sessions of one sink wait for. The writing thread and the watching thread share it.
 
     Args:
-        on_wait: told by the watching thread: table, and for how many seconds it has been waiting; 0 when it is over.
+        on_wait: called by the watching thread: a table, and for how many seconds it has waited; 0 when that is over.
     """
 
     def __init__(self, on_wait: Callable[[str, float], None] = lambda _table, _seconds: None) -> None:
@@ -242,16 +243,16 @@ class LockWaits:
         self._episodes: dict[str, _Episode] = {}
 
     def meet(self, session: Session) -> None:
-        """From now on, tell for whom this session waits."""
-        with self._mutex:
+        """Watches this session, too, from now on."""
+        with self._mutex:  # a new list each time, because ``look`` reads it without the mutex
             self._sessions = [*(each for each in self._sessions if not each.closed), session]
 
     @contextlib.contextmanager
     def keeping_out(self, session: Session, topic: str, table: str) -> Iterator[None]:
-        """Hold a table whose statements in this block have waited for too long.
+        """Holds the table if a statement in this block runs into ``lock_timeout``.
 
         Raises:
-            TableHeld: nothing of the open transaction is left.
+            TableHeld: the open transaction has failed, and nothing of it is left.
         """
         pid = session.info.backend_pid
         self._at[pid] = table
@@ -265,7 +266,7 @@ class LockWaits:
             self._at.pop(pid, None)
 
     def hold(self, session: Session, topic: str, table: str) -> None:
-        """A statement on the table waited for too long just now: leave it out until the lock is gone."""
+        """Leaves a table out until its lock is gone: a statement on it has just run into ``lock_timeout``."""
         with self._mutex:
             at, wait, told = self._seen.get(session.info.backend_pid, (0.0, None, LockReport("", "")))
             now = time.monotonic()
@@ -275,18 +276,20 @@ class LockWaits:
                 self._held[topic] = _Held(table, wait.place, wait.blockers, told, now - wait.seconds)
             held = self._held[topic]
         log.warning(
-            "a lock in the replica keeps rows out of a table: it is left out until that is gone, the others go on",
+            "a lock in the replica keeps rows out of a table: the sink leaves it out until the lock is gone",
             table=table,
             holder=held.told.who,
             remedy=held.told.remedy,
         )
 
     def hold_alike(self, session: Session, topic: str, oids: Mapping[int, tuple[str, str]]) -> None:
-        """Those who hold a table may hold others, too: leave them out at once, not one after the other.
+        """Leaves out at once every other table that the same blockers have locked.
+
+        Without this, each of these tables would run into the timeout and cost a session, one after another.
 
         Args:
-            session: no failed transaction may be open.
-            topic: of a table that is held.
+            session: has no failed transaction open.
+            topic: the topic of a table that is held.
             oids: topic and ``schema.table`` by the table's oid.
         """
         held = self._held[topic]
@@ -298,26 +301,26 @@ class LockWaits:
                 self._held.setdefault(also, _Held(table, place, held.blockers, held.told, held.since))
 
     def begin(self) -> None:
-        """A session begins: it takes up what may be tried again."""
+        """Forgets tables that may be tried again: the session that begins now takes them up."""
         with self._mutex:
             self._held = {topic: held for topic, held in self._held.items() if not held.is_free or topic == _ONE_SINK}
 
     def held(self) -> dict[str, LockReport]:
-        """Tables that are left out, by topic, and who is in the way."""
+        """Returns the tables that are left out, by topic, and who is in the way."""
         with self._mutex:
             return {topic: held.told for topic, held in self._held.items() if topic != _ONE_SINK}
 
     def may_return(self) -> bool:
-        """Whether a table that was left out can be tried again."""
+        """Returns whether a table that was left out can be tried again."""
         with self._mutex:
             return any(held.is_free for topic, held in self._held.items() if topic != _ONE_SINK)
 
     def refused(self, session: Session, key: str) -> None:
-        """Another sink of this name holds the lock of the one sink.
+        """Notes that another sink of this name holds the lock of the one sink.
 
         Args:
             session: to the replica.
-            key: that the lock was made of.
+            key: what the lock is made from.
         """
         if _ONE_SINK in self._held:
             return
@@ -327,12 +330,12 @@ class LockWaits:
                 self._held[_ONE_SINK] = _Held(_ONE_SINK, next(iter(found.values())), (*found,), told, time.monotonic())
 
     def became_the_one(self) -> None:
-        """This sink has the lock."""
+        """Notes that this sink has the lock of the one sink."""
         with self._mutex:
             self._held.pop(_ONE_SINK, None)
 
     def look(self, session: Session) -> None:
-        """Ask for whom the sink waits, and whether those who were in the way are gone; tell what people should know."""
+        """Asks for whom the sink waits, and whether earlier blockers are gone. Logs what people should know."""
         pids = [each.info.backend_pid for each in self._sessions if not each.closed]
         waits: list[LockWait] = []
         if pids and session.execute(_DO_ANY_WAIT, [pids]).fetchone() != (0,):
@@ -358,7 +361,7 @@ class LockWaits:
     def _tell(
         self, now: float, waits: Sequence[LockWait], told: Mapping[int, LockReport], held: Sequence[_Held]
     ) -> None:
-        """One line when a wait begins, one a minute, one when it is over."""
+        """Logs a wait when it begins, once a minute while it lasts, and when it is over."""
         current: dict[str, tuple[float, LockReport, str]] = {}
         for wait in waits:
             if wait.seconds >= _TOLD_AFTER_S and wait.session in told:
@@ -393,12 +396,12 @@ class LockWaits:
 
 @contextlib.contextmanager
 def watching(waits: LockWaits, connect: Callable[[], Session], on_failure: Callable[[], None]) -> Iterator[None]:
-    """Look, in a thread, as long as the block lasts.
+    """Runs the watching thread as long as the block lasts.
 
     Args:
-        waits: what is looked for.
-        connect: makes the connection that the thread asks on.
-        on_failure: called should a defect end the thread; the block's end then raises it.
+        waits: the sessions to watch.
+        connect: makes the thread's own connection.
+        on_failure: called if a defect ends the thread; the end of the block then raises it.
     """
     over = threading.Event()
     worker = Worker(lambda: _watch(waits, connect, over), name="lock watch", on_failure=on_failure)
@@ -423,7 +426,7 @@ def _watch(waits: LockWaits, connect: Callable[[], Session], over: threading.Eve
                 while not over.wait(_LOOK_S):
                     waits.look(session)
         except (psycopg.Error, CdcError) as error:
-            # The sink itself tells of a server that is away. Alone, this costs the names of those in the way.
+            # No warning: if the server is away, the sink reports it itself. Otherwise only the blockers' names are lost
             if not is_told:
                 log.info("cannot see who holds locks in the replica for now", error=" ".join(str(error).split()))
                 is_told = True

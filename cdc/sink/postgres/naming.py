@@ -1,4 +1,4 @@
-"""Where a source table goes in the replica: ``sink.schema``, ``sink.prefix``, ``sink.tables``; where our own go."""
+"""Names of replica tables, from ``sink.schema``, ``sink.prefix`` and ``sink.tables``; the schema of the sink's own."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from cdc.base.table_names import parts, qualified
 from cdc.contract.record import TableSchema
 
 CONTROL_SCHEMA: Final = "cdc"
-"""Of the tables in which the sink keeps its state."""
+"""The schema of the tables in which the sink keeps its state."""
 
 _MAX_IDENTIFIER_BYTES: Final = 63
-"""NAMEDATALEN - 1: PostgreSQL cuts longer names silently, and two cut names may be one."""
+"""NAMEDATALEN - 1. PostgreSQL truncates longer names silently, and two truncated names may be the same."""
 
 
 class ReplicaName(NamedTuple):
@@ -28,12 +28,12 @@ class ReplicaName(NamedTuple):
 
 
 class ReplicaNaming:
-    """Names replica tables, and refuses to mix two sources in one.
+    """Names replica tables, and refuses to give two source tables the same one.
 
     Args:
-        schema: for all replica tables; None keeps each source table's own.
-        prefix: before each table's name.
-        tables: source ``schema.table`` → replica ``schema.table``, where the two above will not do.
+        schema: the schema of all replica tables; None keeps each source table's own.
+        prefix: put before each table's name.
+        tables: source ``schema.table`` → replica ``schema.table``; overrides the other two.
     """
 
     def __init__(self, schema: str | None, prefix: str, tables: Mapping[str, str]) -> None:
@@ -43,10 +43,10 @@ class ReplicaNaming:
         self._taken: dict[ReplicaName, str] = {}
 
     def name(self, schema: TableSchema) -> ReplicaName:
-        """The replica table of a source table, which is its own from now on.
+        """Returns the replica table of a source table, and reserves it for that table's topic.
 
         Raises:
-            ConfigError: another topic goes there already, or the name is too long.
+            ConfigError: another topic has that replica table already, or the name is too long.
         """
         source, name = schema.qualified_name, self.place(schema)
         holder = self._taken.setdefault(name, schema.topic)
@@ -58,7 +58,7 @@ class ReplicaNaming:
         return name
 
     def place(self, schema: TableSchema) -> ReplicaName:
-        """Where a source table goes, whoever else goes there.
+        """Returns the replica table of a source table, even if another topic has it already.
 
         Raises:
             ConfigError: the name is too long.
@@ -78,5 +78,5 @@ class ReplicaNaming:
 
 
 def naming_of(sink: SinkConfig) -> ReplicaNaming:
-    """As the configuration says."""
+    """Returns the naming that the configuration asks for."""
     return ReplicaNaming(sink.schema_name, sink.prefix, sink.tables)

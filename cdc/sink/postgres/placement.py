@@ -1,4 +1,4 @@
-"""Which replica table a topic has: one topic a table, one table a topic, and a reason when that cannot be."""
+"""Gives each topic its replica table: one topic, one table. Says why when that is impossible."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOWHERE: Final = "(no table: {})"
 
 
 def nowhere(topic: str) -> str:
-    """What stands in ``replica_table`` for a topic that could be given none."""
+    """Returns what ``replica_table`` holds for a topic that has no replica table."""
     return _NOWHERE.format(topic)
 
 
@@ -26,9 +26,9 @@ class Placement:
     """Finds each topic's replica table.
 
     Args:
-        connection: to the replica, where ``cdc.mirrored_table`` says who has what.
-        sink: its name.
-        naming: where source tables go.
+        connection: to the replica, where ``cdc.mirrored_table`` says which topic has which table.
+        sink: the sink's name.
+        naming: names replica tables.
     """
 
     def __init__(self, connection: sa.Connection, sink: str, naming: ReplicaNaming) -> None:
@@ -38,26 +38,26 @@ class Placement:
         self._topics: dict[tuple[str, str], str] = {}
 
     def learn(self, schema: TableSchema) -> set[str]:
-        """Take notice of a definition. Topics that change places by it: a source table's new topic, and its former."""
+        """Notes a definition. Returns the topics affected when a source table moves to another topic: old and new."""
         source = schema.namespace, schema.name
         former = self._topics.get(source, schema.topic)
         self._topics[source] = schema.topic
         return set() if former == schema.topic else {former, schema.topic}
 
     def successor(self, schema: TableSchema) -> str | None:
-        """The topic that the source table is published to by now; None when it is still this one."""
+        """Returns the topic to which the source table is published now; None when it is still this one."""
         newest = self._topics.get((schema.namespace, schema.name), schema.topic)
         return None if newest == schema.topic else newest
 
     def place(self, schema: TableSchema, known: str | None) -> ReplicaName:
-        """The replica table of a topic.
+        """Returns the replica table of a topic.
 
         Args:
             schema: the topic's newest definition.
-            known: where the topic was mirrored until now, None at its first.
+            known: where the topic was mirrored until now; None for a new topic.
 
         Raises:
-            TableRefused: it cannot have that table, or not any more.
+            TableRefused: the topic cannot have that table, or can no longer have it.
         """
         try:
             name = self._naming.place(schema)
@@ -68,8 +68,8 @@ class Placement:
             raise self._moved(schema, at, schema.topic, successor)
         if known not in (None, nowhere(schema.topic), str(name)):
             raise TableRefused(
-                f"topic {schema.topic!r} was mirrored into {known} until now, the configuration says {name}",
-                remedy="put the old name under sink.tables; or rename the table and run in the replica: "
+                f"topic {schema.topic!r} was mirrored into {known} until now, but the configuration says {name}",
+                remedy="put the old name under sink.tables; or rename the table, then run in the replica: "
                 f"UPDATE cdc.mirrored_table SET replica_table = '{name}' WHERE topic = '{schema.topic}';  "
                 "then restart the sink",
             )
@@ -85,7 +85,7 @@ class Placement:
         if holder.name == self._sink and holder.topic not in self._topics.values():
             raise self._moved(schema, name, holder.topic, schema.topic)
         raise TableRefused(
-            f"replica table {name} is the mirror of topic {holder.topic!r} (sink {holder.name!r}) already",
+            f"replica table {name} is already the mirror of topic {holder.topic!r} (sink {holder.name!r})",
             remedy=f"give {source} a table of its own, sink.tables: {{{source!r}: …}}; or give all tables of this sink "
             "another sink.schema or sink.prefix; then restart the sink",
         )
@@ -93,9 +93,9 @@ class Placement:
     def _moved(self, schema: TableSchema, name: ReplicaName, former: str, topic: str) -> TableRefused:
         table = f"{quote_identifier(name.schema)}.{quote_identifier(name.table)}"
         return TableRefused(
-            f"{schema.qualified_name} was published to topic {former!r}, and is published to {topic!r} now; "
-            f"replica table {name} shows what was in the former",
+            f"{schema.qualified_name} was published to topic {former!r} and is now published to {topic!r}; "
+            f"replica table {name} holds the rows of the old topic",
             remedy="to go on with the new topic, stop the sink and run in the replica: "
             f"DROP TABLE {table}; DELETE FROM cdc.mirrored_table WHERE name = '{self._sink}' AND topic = '{former}';  "
-            "then start the sink, which fills the table anew",
+            "then start the sink, which fills the table again",
         )

@@ -1,11 +1,11 @@
-"""The replica on PostgreSQL: rows by COPY to staging, then delete and upsert; offsets and cut in the same transaction.
+"""The replica on PostgreSQL. COPY stages rows; delete and upsert apply them; offsets and cut share their transaction.
 
-Rows that are new to a table that was empty are copied straight into it (``fresh.py``), as long as that goes well.
+A table that was empty takes new rows by COPY alone (``fresh.py``), until such a COPY fails.
 
-Theory of operation. One session does everything. ``write`` may be called several times before ``commit``, so a
-transaction of the source that is larger than memory is still one transaction of the replica. A batch that the database
-rejects is undone to its savepoint and halved until the record that does it is found, so that the culprit's table can be
-stopped by key, partition and offset.
+Theory of operation. One session does everything. ``write`` may be called several times before ``commit``, so a source
+transaction that is larger than memory is still one replica transaction. When the database rejects a batch, the sink
+rolls it back to a savepoint and halves it until it has found the record at fault. The table is then stopped, with the
+record's key, partition and offset.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ log = structlog.get_logger("cdc.sink")
 
 
 class PostgresReplica:
-    """One session of the sink of this name; made anew after every error.
+    """One session of the sink of this name. After an error, the sink opens another one.
 
     Args:
-        engine: to the replica, its ``cdc`` tables current.
-        name: of the sink.
-        naming: where source tables go.
+        engine: to the replica, whose ``cdc`` tables have the current version.
+        name: the sink's name.
+        naming: names replica tables.
         waits: which tables are left out because of somebody's lock.
         stopped: topics that this process has stopped already.
 
@@ -82,7 +82,7 @@ class PostgresReplica:
         self._is_open = self._waits_briefly = False
 
     def lock(self) -> bool:
-        """Become the only sink of this name, until ``close``; False when another session is.
+        """Becomes the only sink of this name until ``close``. Returns False when another session is.
 
         Raises:
             ReplicaUnavailable: the replica cannot be reached.
@@ -98,7 +98,7 @@ class PostgresReplica:
             return locked
 
     def restore(self) -> Restored:
-        """The recorded cut and next offsets; nothing at the first start."""
+        """Returns the recorded cut and the next offsets, which are empty at the first start."""
         with replica_errors("reading the recorded cut"):
             self._registry = TableRegistry(
                 self._connection, self._name, self._naming, self._waits, self._initially_stopped
@@ -120,10 +120,10 @@ class PostgresReplica:
         )
 
     def learn(self, schemas: Sequence[TableSchema]) -> frozenset[str]:
-        """Create, widen or empty replica tables. Inside an open transaction it is part of it.
+        """Creates, widens or empties replica tables, as part of the open transaction if there is one.
 
         Returns:
-            Topics that begin anew: the rows of their tables are gone.
+            The topics that begin anew: the rows of their tables are deleted.
 
         Raises:
             ConfigError: two topics would share a replica table, or a table would be mirrored into itself.
@@ -132,7 +132,7 @@ class PostgresReplica:
         with replica_errors("creating replica tables"):
             emptied = self._registry.learn(schemas)
             if self._is_open:
-                self._session.execute(WAIT_LONG)
+                self._session.execute(WAIT_LONG)  # the registry may have left another lock_timeout in place
                 self._waits_briefly = False
             else:
                 self._connection.commit()
@@ -152,7 +152,7 @@ class PostgresReplica:
         is_asked: bool,
         now: float,
     ) -> Beginning:
-        """Take up a topic, whose table may have to be rebuilt. Inside an open transaction it is part of it.
+        """Takes up a topic and decides whether its table is rebuilt, as part of the open transaction if there is one.
 
         Raises:
             ReplicaUnavailable: nothing of the open transaction is left.
@@ -167,13 +167,13 @@ class PostgresReplica:
         return beginning
 
     def know(self, topic: str, topic_id: str) -> None:
-        """Of a topic that no table mirrors: which one it is that offsets are stored of."""
+        """Notes the id of a topic that no table mirrors. If the id is new, the topic's stored offsets are dropped."""
         if self._topic_ids.get(topic) != topic_id:
             self._offsets = {each: offset for each, offset in self._offsets.items() if each[0] != topic}
         self._topic_ids[topic] = topic_id
 
-    def fall_behind(self, topic: str) -> None:
-        """Inside an open transaction it is part of it.
+    def leave_cut(self, topic: str) -> None:
+        """Write down that the topic is not part of the next cut. Inside an open transaction, that is part of it.
 
         Raises:
             ReplicaUnavailable: nothing of the open transaction is left.
@@ -182,46 +182,48 @@ class PostgresReplica:
             self._registry.fall_behind(topic)
 
     def stop_topic(self, topic: str, reason: str) -> None:
-        """Write down that a table takes no rows, and why. Inside an open transaction it is part of it."""
+        """Records that a table takes no rows, and why, as part of the open transaction if there is one."""
         with replica_errors("recording why a table is stopped"):
             self._registry.stop(topic, reason)
             if not self._is_open:
                 self._connection.commit()
 
     def tables(self) -> Mapping[str, ReplicaTable]:
-        """Every known replica table by topic."""
+        """Returns every known replica table by topic."""
         return self._registry.tables
 
     def active(self) -> Collection[str]:
-        """Topics whose tables take rows."""
+        """Returns the topics whose tables take rows."""
         return self._registry.statements.keys()
 
     def may_return(self) -> bool:
-        """Whether another session would take up a table that is left out because of somebody's lock."""
+        """Returns whether another session would take up a table that a lock keeps out now."""
         is_free = self._waits.may_return()
         if is_free:
             reach("sink.before_return")
         return is_free
 
     def meet_source(self, source: SourceIdentity) -> None:
-        """From now on, refuse to mirror a table of the source into itself. Call it before ``learn``."""
+        """Notes the source, so that no table of it is mirrored into itself. Call it before ``learn``."""
         with replica_errors("asking the replica who it is"):
             self._registry.is_source = is_database(self._connection, source)
             self._connection.commit()
 
     def prepare(self, topic: str, records: Sequence[StoredRecord]) -> RenderedBatch:
-        """The last record of each key, as COPY text. Touches no connection.
+        """Renders the last record of each key as COPY text. Uses no connection.
 
         Raises:
-            RecordRejected: a record has no form that the table takes.
+            RecordRejected: a record cannot be written as a row of the table.
         """
         return self._registry.statements[topic].render(topic, records, self._registry.fresh)
 
     def write(self, batches: Sequence[RenderedBatch]) -> None:
-        """Apply rows in the open replica transaction.
+        """Applies rows in the open replica transaction.
 
         Raises:
             RecordRejected: the database rejects a record.
+            RowsForbidden: the sink's role may not write to the table.
+            TableHeld: somebody's lock keeps rows out of the table; nothing of the open transaction is left.
             ReplicaUnavailable: nothing of the open transaction is left.
         """
         reach("sink.before_apply")
@@ -233,17 +235,18 @@ class PostgresReplica:
                 self._written[batch.topic] += len(batch)
 
     def commit(self, progress: Progress, offsets: Mapping[Partition, int], standing: CutStanding) -> None:
-        """Record the cut and the offsets to go on from, and commit.
+        """Records the cut and the offsets to go on from, and commits.
 
         Raises:
-            CutRejected: rows that were taken one by one break a constraint together.
+            CutRejected: rows break a constraint together that each of them passed alone.
             ReplicaUnavailable: nothing of the open transaction is left, or its outcome is unknown.
         """
+        # A cut that no table takes part in speaks of none, so it gets no LSN
         source = progress.source
-        has_parts = len(standing.behind) < len(self._registry.statements)
-        is_known = standing.is_true and (has_parts or not standing.behind)
+        has_parts = len(standing.outside) < len(self._registry.statements)
+        is_known = standing.is_true and (has_parts or not standing.outside)
         moved = {each: offset for each, offset in offsets.items() if self._offsets.get(each) != offset}
-        with replica_errors("recording a cut", remedy="correct the constraint or trigger that says so, in the replica"):
+        with replica_errors("recording a cut", remedy="correct the constraint or trigger in the replica that fails"):
             execute = self._session.execute
             if self._waits_briefly:
                 execute(WAIT_LONG)
@@ -272,7 +275,7 @@ class PostgresReplica:
         reach("sink.after_replica_commit")
 
     def stop_table(self, topic: str, reason: str, record: StoredRecord | None) -> None:
-        """Roll back what is open; write down that a table is stopped, and why: by which record, where it is one.
+        """Rolls back the open transaction. Records that a table is stopped, why, and by which record if it was one.
 
         Raises:
             ReplicaUnavailable: the replica cannot be reached.
@@ -284,12 +287,12 @@ class PostgresReplica:
             self._end()
 
     def close(self) -> None:
-        """Let the session go; what is open in it is rolled back."""
+        """Closes the session and so rolls back its open transaction."""
         with suppress(sa.exc.SQLAlchemyError, psycopg.Error):
             self._connection.close()
 
     def _check_deferred(self) -> None:
-        """What constraints would say at the commit, while it can still be told whom they speak of."""
+        """Checks deferred constraints now: after a failed COMMIT, it would be too late to ask whose rows break them."""
         try:
             with self._connection.begin_nested():
                 self._session.execute("SET CONSTRAINTS ALL IMMEDIATE")
@@ -299,7 +302,7 @@ class PostgresReplica:
             raise
 
     def _keeping_out(self, topic: str) -> AbstractContextManager[None]:
-        """Statements on a topic's table, which wait for its locks for a moment only."""
+        """Gives the statements of the block a short ``lock_timeout``, and holds the table when it runs out."""
         if not self._waits_briefly:
             self._session.execute(WAIT_FOR_ROWS)
             self._waits_briefly = True
@@ -307,13 +310,14 @@ class PostgresReplica:
 
     def _end(self) -> None:
         self._connection.commit()
-        self._session.commit()
+        self._session.commit()  # SQLAlchemy commits only what it began; psycopg's statements may have begun it
         self._is_open = self._waits_briefly = False
         self._written.clear()
         self._staged.clear()
 
     def _apply(self, batch: RenderedBatch) -> None:
         statements, fresh = self._registry.statements[batch.topic], self._registry.fresh
+        # Not during a rebuild: it takes the keys that it has seen from the staging table
         if batch.new and batch.topic in fresh and batch.topic not in self._registry.seen:
             try:
                 self._try(statements, batch, is_straight=True)
@@ -323,7 +327,7 @@ class PostgresReplica:
                     raise
                 fresh.discard(batch.topic)
                 name = self._registry.tables[batch.topic].name
-                log.info("no straight COPY into a table any more", table=name, reason=first_line(error))
+                log.info("rows are staged from now on: a direct COPY failed", table=name, reason=first_line(error))
         try:
             self._try(statements, batch)
         except psycopg.Error as error:
@@ -332,10 +336,10 @@ class PostgresReplica:
             raise self._registry.forbidden(batch.topic, error) or self._culprit(statements, batch, error) from error
 
     def _try(self, statements: TableStatements, batch: RenderedBatch, *, is_straight: bool = False) -> None:
-        """One batch, or nothing of it. All its rows are staged, unless new ones go straight into the table."""
+        """Applies one batch, or nothing of it. Stages all rows, unless new ones are to go straight into the table."""
         staged = batch.upserted if is_straight else [*batch.upserted, *batch.new]
         with self._connection.begin_nested(), self._session.cursor() as cursor:
-            if batch.topic in self._staged:
+            if batch.topic in self._staged:  # the tables empty themselves only at the commit
                 for statement in statements.empty:
                     cursor.execute(statement)
             if batch.deleted or staged:
@@ -364,7 +368,7 @@ class PostgresReplica:
                 raise TriggeredActionException("a trigger of the replica table keeps a row out")
 
     def _culprit(self, statements: TableStatements, batch: RenderedBatch, error: psycopg.Error) -> RecordRejected:
-        """Halve the batch until one record is left that fails on top of all before it."""
+        """Halves the batch until one record is left that fails after all records before it were applied."""
         records = batch.records
         low, high = 0, len(records)
         while high - low > 1:
@@ -381,7 +385,7 @@ class PostgresReplica:
 
 
 def _copy(cursor: psycopg.Cursor[Any], statement: sql.Composed, blocks: Sequence[bytes]) -> int:
-    """COPY what blocks hold; returns how many rows the table took."""
+    """Copies blocks of COPY text. Returns how many rows the table took."""
     with cursor.copy(statement) as copy:
         for block in blocks:
             copy.write(block)

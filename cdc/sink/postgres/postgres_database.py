@@ -1,4 +1,4 @@
-"""PostgreSQL as a replica: see ``cdc.sink.postgres.database.ReplicaDatabase``."""
+"""PostgreSQL as a replica: implements ``cdc.sink.postgres.database.ReplicaDatabase``."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class PostgresDatabase:
     """A replica on PostgreSQL.
 
     Args:
-        name: of the sink.
-        sink: its section of the configuration.
+        name: the sink's name.
+        sink: the sink's section of the configuration.
         application_name: what ``pg_stat_activity`` shows.
         on_wait: as for ``LockWaits``.
     """
@@ -45,33 +45,33 @@ class PostgresDatabase:
 
     @property
     def naming(self) -> ReplicaNaming:
-        """Where source tables go; a new one each time, which no table has a place in yet."""
+        """The names of replica tables; a new object each time, in which no name is taken yet."""
         return naming_of(self._sink)
 
     @property
     def called(self) -> str:
-        """For people."""
+        """The replica's name in messages."""
         return "the replica"
 
     def upgrade(self) -> None:
-        """Create or migrate the tables of schema ``cdc``."""
+        """Creates or migrates the tables of schema ``cdc``."""
         upgrade(self._engine)
 
     def watching(self, on_failure: Callable[[], None]) -> AbstractContextManager[None]:
-        """While the block lasts, a thread sees for whom the sink waits, and tells."""
+        """Watches for whom the sink waits and logs it, in a thread, as long as the block lasts."""
         name = f"{self._application_name} lock watch"
         return watching(self._waits, lambda: replica_session(self._connection, name), on_failure)
 
     def writer(self, stopped: Collection[str] = ()) -> PostgresReplica:
-        """A new session of the sink; to be closed."""
+        """Opens a new session of the sink. The caller closes it."""
         return PostgresReplica(self._engine, self._name, self.naming, self._waits, stopped)
 
     def status(self) -> SinkStatus:
-        """How the sink stands, running or not."""
+        """Returns the state of the sink, whether it is running or not."""
         return read_status(self._engine, self._name)
 
     def inspect(self, tables: Sequence[ReplicaName], source: SourceIdentity | None) -> Inspection:
-        """What the sink would find here; changes nothing."""
+        """Returns what the sink would find here, and changes nothing."""
         schemas = sorted({CONTROL_SCHEMA, *(name.schema for name in tables)})
         with self._engine.connect() as connection, replica_errors("reading its catalog"):
             session = psycopg_of(connection)
@@ -84,7 +84,7 @@ class PostgresDatabase:
             )
 
     def grants(self, schemas: Iterable[str]) -> list[str]:
-        """SQL for the replica's owner."""
+        """Returns SQL for the replica's owner."""
         role, database = role_and_database("sink", self._connection)
         return [
             comment(f"In database {database} of the replica: what sink {self._name} needs."),

@@ -1,10 +1,10 @@
-"""A replica table that is replayed from its topic's beginning: what the topic does not hold goes at the end.
+"""Rebuilds a replica table: its topic is read again from the beginning, and rows that the topic lacks are deleted.
 
-Theory of operation. Offsets that no longer fit their topic leave rows in the replica that no record will ever take
-away, for instance of keys that were deleted meanwhile. So the topic is read again from its beginning, into the table as
-it is, and the keys of all rows that come are kept in a *seen table* beside it, in the same transactions. When the topic
-was read to its end, rows whose key was never seen are deleted, in the transaction that makes the table exact. Until
-then its readers find it as it was, being brought up to date; its state says ``rebuilding``.
+Theory of operation. When the stored offsets no longer fit the topic, the replica may hold rows that no record will ever
+delete, for instance rows whose tombstone is gone. So the sink reads the topic from its beginning into the table as it
+is. In the same transactions, it keeps the keys of all rows in a *seen table*. When it has read the topic to its end, it
+deletes the rows whose key it never saw, in the transaction that makes the table exact. Until then readers of the table
+find the old rows, which are brought up to date bit by bit; its state says ``rebuilding``.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class SeenKeys:
 
     Args:
         session: to the replica; the caller begins and commits.
-        name: of the seen table, in schema ``cdc``.
-        statements: of the replica table.
+        name: the seen table's name, in schema ``cdc``.
+        statements: the statements of the replica table.
     """
 
     def __init__(self, session: Session, name: str, statements: TableStatements) -> None:
@@ -43,16 +43,16 @@ class SeenKeys:
         )
 
     def begin(self) -> None:
-        """Nothing is seen yet."""
+        """Creates the seen table, empty."""
         self._session.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(self._table))
         self._session.execute(
             sql.SQL("CREATE TABLE {} AS SELECT {} FROM {} WITH NO DATA").format(self._table, self._keys, self._target)
         )
 
     def finish(self) -> int:
-        """Delete what was not seen; returns how many rows that were."""
+        """Deletes the rows whose keys were not seen. Returns how many they were."""
         self._session.execute(sql.SQL("ANALYZE {}").format(self._table))
-        # Pinned off for a batch's few keys; these are all keys of the table
+        # The session turns these joins off, which suits the few keys of a batch. Here, all keys of a table are joined
         self._session.execute("SET LOCAL enable_hashjoin = on")
         self._session.execute("SET LOCAL enable_mergejoin = on")
         gone = self._session.execute(self._unseen).rowcount
@@ -62,16 +62,16 @@ class SeenKeys:
         return gone
 
     def drop(self) -> None:
-        """Forget them."""
+        """Drops the seen table."""
         self._session.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(self._table))
 
 
 def seen_table(name: str, topic: str) -> str:
-    """The name of the seen table of a sink's topic."""
+    """Returns the name of the seen table for a topic of a sink."""
     return f"seen_{blake2b(f'{name}/{topic}'.encode(), digest_size=8).hexdigest()}"
 
 
 def has_rows(session: Session, target: sql.Composable) -> bool:
-    """Whether a replica table holds anything."""
+    """Returns whether a replica table holds any row."""
     row = session.execute(sql.SQL("SELECT EXISTS (SELECT FROM {})").format(target)).fetchone()
     return row == (True,)

@@ -1,10 +1,10 @@
-"""A replica table whose source got another key: emptied, and where other columns make the key, its primary key moved.
+"""Empties a replica table whose source got another key, and moves its primary key if other columns make up the key.
 
-The bridge deletes every old key from the topic before the first record under the new one, and publishes the table
-again. So no row of before is left at the end; and while both kinds of records are on their way through several
-partitions, a deletion under the old key must not hit a row under the new one: ``{"id":"5"}`` and ``{"id":5}`` are one
-row to the replica. Records under old keys are therefore left out altogether (``TableStatements``), and their rows go at
-once, in the transaction that records the definition.
+When a key changes, the bridge deletes every old key from the topic and then publishes the whole table again under the
+new keys. So no old row remains in the end. In between, records with old and new keys are mixed, because they come from
+several partitions. A tombstone with an old key must not delete a row with a new one: to the replica, ``{"id":"5"}`` and
+``{"id":5}`` are the same row. Therefore the sink ignores all records with old keys (``TableStatements``) and deletes
+their rows at once, in the transaction that records the new definition.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _PRIMARY_KEY: Final = sa.text("""
 
 
 def former_keys(schemas: Sequence[TableSchema]) -> frozenset[frozenset[str]]:
-    """Keys that records of a topic have had, and do not have by its newest definition, the last one."""
+    """Returns the column sets of former keys: those of older definitions that differ from the newest, the last one."""
     return frozenset(frozenset(each.key) for each in schemas) - {frozenset(schemas[-1].key)}
 
 
 def former_definitions(schemas: Sequence[TableSchema]) -> frozenset[str]:
-    """Fingerprints of definitions by which the same rows have other keys than by the newest definition, the last one.
+    """Returns the fingerprints of definitions that give a row another key than the newest definition, the last one.
 
     Args:
-        schemas: in the order in which they were used. Of those with one fingerprint, the last one counts: records do
-            not tell them apart, and the same text is the same key to all of them.
+        schemas: in the order in which they were used. If several have the same fingerprint, the last one counts: a
+            record does not say which of them it was written with, and the same text is the same key in all of them.
     """
     newest = schemas[-1]
     last = {each.fingerprint: each for each in schemas}
@@ -46,10 +46,10 @@ def former_definitions(schemas: Sequence[TableSchema]) -> frozenset[str]:
 
 
 def _has_other_keys(was: TableSchema, now: TableSchema) -> bool:
-    """Whether keys are written otherwise; the bridge has then begun the topic anew, see ``contract.key_identity``.
+    """Returns whether the two definitions write the same key differently (``contract.key_identity``).
 
-    A column that only took another one's place writes the same values as the same bytes, so into the same partition,
-    where their order is the topic's.
+    If they do, the bridge has begun the topic anew. A column that only changed its position writes the same values as
+    the same bytes, so to the same partition, which keeps their order.
     """
     if set(was.key) != set(now.key):
         return True
@@ -58,14 +58,14 @@ def _has_other_keys(was: TableSchema, now: TableSchema) -> bool:
 
 
 def delete_all(connection: sa.Connection, table: str) -> None:
-    """Delete the rows of a table, quoted, which nobody reads meanwhile; the caller commits."""
-    # Not a weaker lock first, which readers may hold beside us and we then wait for with theirs in our hands
+    """Deletes all rows of a table and locks readers out until the caller commits. ``table`` is quoted."""
+    # The strongest lock at once. To upgrade a weaker one is to wait for readers who may in turn wait for us: a deadlock
     connection.exec_driver_sql(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE".replace("%", "%%"))
     connection.exec_driver_sql(f"DELETE FROM {table}".replace("%", "%%"))
 
 
 def rekey(connection: sa.Connection, table: str, schemas: Sequence[TableSchema]) -> bool:
-    """Give a table that is keyed as one of its former definitions says the key of the newest; False when it is not.
+    """Gives a table that has a former primary key the newest one, and empties it. Returns False if its key is another.
 
     Args:
         connection: to the replica; the caller commits.

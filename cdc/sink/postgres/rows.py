@@ -1,10 +1,10 @@
-"""Records → COPY text. The sink's hot path: everything that can be done for a batch is done for a batch.
+"""Records → COPY text. This is the sink's hot path, so it works on whole blocks of rows wherever it can.
 
-Theory of operation. A block of rows is read in the value format, joined and escaped as one text. Tabs and line ends
-are counted: as many as separators means that no value has one, and escaping backslashes is all that is left to do.
-Otherwise the block is joined again with markers that begin with NUL, which no PostgreSQL text contains, and they become
-separators after the values' own tabs and line ends were escaped. A block with anything unusual is read row by row.
-Rows for which the reader has a quick way (``RowReader.lines``) leave the block before all that.
+Theory of operation. A block of rows is read in the value format, joined and escaped as one text. Then tabs and line
+ends are counted. If there are only as many as separators, no value contains one, and only backslashes have to be
+escaped. Otherwise the block is joined again, with markers for separators. The markers begin with NUL, which no
+PostgreSQL text contains; they become tabs and line ends after those in the values were escaped. A block with an unusual
+value is read row by row. Rows that the reader can render directly (``RowReader.lines``) skip all of this.
 
 https://www.postgresql.org/docs/current/sql-copy.html#SQL-COPY-FILE-FORMATS
 """
@@ -30,14 +30,14 @@ _NULL_DOCUMENT: Final = b";json_null="
 
 
 class RowForm:
-    """Renders records as rows of these columns.
+    """Renders records as rows.
 
     Args:
-        columns: in the order of the rows.
+        columns: the columns of a row, in order.
         others: members that records may have and that are left out.
-        definitions: columns by fingerprint: headers count them (``json_null``).
-        is_positioned: each row begins with its record's LSN and seq.
-        value_format: of keys and values.
+        definitions: column names by fingerprint; the header names columns by their number (``json_null``).
+        is_positioned: begin each row with its record's LSN and seq.
+        value_format: the format of keys and values.
     """
 
     def __init__(
@@ -55,10 +55,10 @@ class RowForm:
         self._reader = value_format.reader(columns, others)
 
     def blocks(self, records: Sequence[StoredRecord], of_key: bool = False) -> Iterator[bytes]:
-        """COPY text of the records' values, or of their keys; in each block, their order is free.
+        """Yields COPY text of the records' values, or of their keys. Within a block, the order of rows is arbitrary.
 
         Raises:
-            RecordRejected: one is not such an object, or has a value that no text of PostgreSQL can hold.
+            RecordRejected: a record is not a row of these columns, or PostgreSQL's text cannot hold a value.
         """
         rest = iter(records)
         while block := list(islice(rest, _ROWS_PER_BLOCK)):
@@ -89,7 +89,7 @@ class RowForm:
     def _one_by_one(
         self, records: Sequence[StoredRecord], sources: Sequence[bytes | None], of_key: bool = False
     ) -> list[Sequence[str]]:
-        """The slow way: by the shape of each value."""
+        """Reads rows one by one, which is slow but copes with any value and finds the record at fault."""
         rows: list[Sequence[str]] = []
         for record, source in zip(records, sources, strict=True):
             try:
@@ -100,7 +100,7 @@ class RowForm:
         return rows
 
     def _null_documents(self, header: bytes) -> Collection[str]:
-        """Columns whose ``null`` is the JSON document and not NULL."""
+        """Returns the columns whose ``null`` is a JSON document and not SQL's NULL."""
         if _NULL_DOCUMENT not in header:
             return ()
         parsed = parse_header(header)
@@ -111,7 +111,7 @@ class RowForm:
 
 
 def position_of(record: StoredRecord) -> Position:
-    """Where the record says it stands; what is not the bridge's stands before everything."""
+    """Returns the record's position. A record that the bridge did not write counts as older than all others."""
     try:
         return header_position(record.header)
     except DecodeError:

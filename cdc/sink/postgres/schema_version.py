@@ -1,4 +1,4 @@
-"""Brings the sink's own tables to the version that this program needs, through Alembic's ``migrations`` package."""
+"""Migrates the sink's own tables to the version that this program needs, with Alembic."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cdc.sink.postgres.grants import Lack, lacking
 from cdc.sink.postgres.naming import CONTROL_SCHEMA
 from cdc.sink.postgres.session import psycopg_of
 
-_REMEDY: Final = "the SQL that `cdc grants sink` prints; and schema cdc with its tables must belong to the sink's role"
+_REMEDY: Final = "run the SQL that `cdc grants sink` prints; the sink's role must also own schema cdc and its tables"
 
 _UNLOGGED: Final = """
 SELECT format('%%I.%%I', n.nspname, c.relname) FROM pg_catalog.pg_class c
@@ -28,18 +28,18 @@ WHERE n.nspname = %s AND c.relpersistence = 'u' AND c.relkind IN ('r', 'p') ORDE
 
 
 def upgrade(engine: sa.Engine) -> None:
-    """Create or migrate the tables of schema ``cdc``; changes nothing, and needs no right to, when they are current.
+    """Creates or migrates the tables of schema ``cdc``. If they are current, changes nothing and needs no right to.
 
     Raises:
         ReplicaUnavailable: the replica cannot be reached.
-        ReplicaRefused: the role may not create schema or tables, or stage rows; or a crash would empty the tables.
+        ReplicaRefused: the role lacks a right, or the tables are UNLOGGED, so that a crash would empty them.
     """
     config = Config()
     config.set_main_option("script_location", "cdc.sink.migrations:")
     config.set_main_option("path_separator", "os")
     newest = ScriptDirectory.from_config(config).get_current_head()
     with replica_errors("creating the sink's own tables", remedy=_REMEDY), engine.begin() as connection:
-        # Several sinks may start at once on an empty replica
+        # Several sinks may start at the same time on an empty replica
         connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtextextended('cdc migrations', 0))"))
         session = psycopg_of(connection)
         if _current(connection) == newest:
@@ -64,10 +64,10 @@ def _refuse(lacks: Sequence[Lack]) -> None:
 def _refuse_unlogged(session: psycopg.Connection[Any]) -> None:
     if found := [name for (name,) in session.execute(_UNLOGGED, [CONTROL_SCHEMA]).fetchall()]:
         raise ReplicaRefused(
-            f"tables of the sink are UNLOGGED ({', '.join(found)}): a crash of the replica's server empties them, and "
+            f"the sink's own tables {', '.join(found)} are UNLOGGED: a crash of the replica's server empties them, and "
             "then nobody knows what the replica holds",
             remedy=" ".join(f"ALTER TABLE {name} SET LOGGED;" for name in found)
-            + "  and if the server has crashed since they were unlogged: cdc sink --rebuild",
+            + "  and if the server has crashed since they became UNLOGGED: cdc sink --rebuild",
         )
 
 
@@ -75,6 +75,7 @@ def _current(connection: sa.Connection) -> str | None:
     if not sa.inspect(connection).has_table("alembic_version", schema=CONTROL_SCHEMA):
         return None
     version: str | None = None
-    with suppress(sa.exc.ProgrammingError), connection.begin_nested():  # not ours to read: not ours to use, either
+    # A role that may not read it lacks other rights, too: the caller then reports them all
+    with suppress(sa.exc.ProgrammingError), connection.begin_nested():
         version = connection.scalar(sa.text(f"SELECT version_num FROM {CONTROL_SCHEMA}.alembic_version"))
     return version

@@ -1,6 +1,6 @@
-"""Connections to the replica: pinned settings, and a lock that leaves one sink per name.
+"""Connections to the replica: their fixed settings, and the lock that allows only one sink per name.
 
-A SQLAlchemy engine on psycopg: SQLAlchemy describes tables, psycopg carries rows.
+They come from a SQLAlchemy engine on psycopg: SQLAlchemy describes tables, psycopg carries rows.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from cdc.sink.postgres.errors import REPLICA_AWAY
 PINNED_SETTINGS: Final[Mapping[str, str]] = {
     **READING,
     **WRITING,
-    # a batch of rows on its way through the staging table stays in memory
+    # Keeps a batch in the staging table in memory
     "temp_buffers": "32MB",
-    # staged keys are looked up in the replica table's index: the server does not know how few they are, takes them for
-    # thousands, and would read the whole of a table of some hundred thousand rows at each cut
+    # Makes the server look up staged keys in the replica table's index. Without statistics of the staging table it
+    # takes the few keys for thousands, and would read a whole table of some hundred thousand rows at each cut
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
 }
-"""Triggers and foreign keys of replica tables are the operator's: ``session_replication_role`` stays as it is."""
+"""Settings of every session. ``session_replication_role`` is not one of them: the operator decides about triggers and
+foreign keys of replica tables."""
 
 _SETTING: Final = "sink.dsn"
 
@@ -47,8 +48,8 @@ _REFUSALS: Final = (
     (('role "{role}" does not exist',), "CREATE ROLE {user} LOGIN;  -- or correct sink.dsn"),
     (("does not exist",), "correct sink.dsn"),
 )
-"""While connecting, libpq gives words and no SQLSTATE. These no retry will change. Names in remedies are
-quoted."""
+"""Errors of a connection attempt that no retry cures, with their remedies. libpq gives no SQLSTATE, only words. Names
+in the remedies are quoted."""
 
 
 def replica_engine(
@@ -57,12 +58,12 @@ def replica_engine(
     application_name: str,
     meet: Callable[[psycopg.Connection[Any]], None] = lambda _: None,
 ) -> sa.Engine:
-    """An engine that makes a new connection each time, with the pinned settings.
+    """Returns an engine that opens a new connection each time, with ``PINNED_SETTINGS``.
 
     Args:
-        connection: arguments for ``psycopg.conninfo.make_conninfo`` from the configuration.
+        connection: arguments for ``psycopg.conninfo.make_conninfo``, from the configuration.
         application_name: what ``pg_stat_activity`` shows, unless the configuration says otherwise.
-        meet: told of each connection.
+        meet: called with each new connection.
     """
 
     def connect() -> psycopg.Connection[Any]:
@@ -70,17 +71,18 @@ def replica_engine(
         meet(session)
         return session
 
-    # No pool, so nothing to reset: a connection that comes back is closed. The pool would try, and log each one that an
-    # outage took as an error with its traceback.
+    # No pool, so a returned connection is closed and needs no reset. SQLAlchemy would try to reset it all the same, and
+    # log a traceback for each connection that was lost in an outage.
     return sa.create_engine(
         "postgresql+psycopg://", creator=connect, poolclass=sa.pool.NullPool, pool_reset_on_return=None
     )
 
 
 def try_lock(connection: sa.Connection, name: str) -> bool:
-    """Become the one sink of this name, for as long as the session lives.
+    """Becomes the one sink of this name for as long as the session lives. Returns False if another session is.
 
-    The lock and the rows travel over one session: a sink that lost its session cannot write beside the next one.
+    The session that holds the lock also writes the rows. So a sink that has lost its session cannot write any more when
+    the next one begins.
     """
     return bool(
         connection.scalar(sa.text("SELECT pg_try_advisory_lock(hashtextextended(:key, 0))"), {"key": lock_key(name)})
@@ -88,12 +90,12 @@ def try_lock(connection: sa.Connection, name: str) -> bool:
 
 
 def lock_key(name: str) -> str:
-    """What the lock of the one sink of this name is made of."""
+    """Returns the text from which the lock of the one sink of this name is made."""
     return f"cdc sink {name}"
 
 
 def lock_holder(connection: sa.Connection, name: str) -> int | None:
-    """The session that holds the lock which ``try_lock`` takes, without touching it; None when nobody does."""
+    """Returns the pid of the session that holds the lock of ``try_lock``, or None. Does not take the lock."""
     pid: int | None = connection.scalar(
         sa.text(
             "SELECT min(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1"
@@ -106,12 +108,12 @@ def lock_holder(connection: sa.Connection, name: str) -> int | None:
 
 
 def psycopg_of(connection: sa.Connection) -> psycopg.Connection[Any]:
-    """psycopg's connection beneath SQLAlchemy's, in the same transaction: for COPY, and for SQL as psycopg takes it."""
+    """Returns psycopg's connection beneath SQLAlchemy's, in the same transaction, for COPY and for psycopg's SQL."""
     return cast("psycopg.Connection[Any]", connection.connection.driver_connection)  # typed Any | None
 
 
 def is_database(connection: sa.Connection, source: SourceIdentity) -> bool:
-    """Whether we are connected to the source database itself; a failover in between changes nothing of that."""
+    """Returns whether we are connected to the source itself. Failovers change the timeline, so it is not compared."""
     system, database = connection.execute(
         sa.text(
             "SELECT (SELECT system_identifier::text FROM pg_control_system()), "
@@ -122,12 +124,12 @@ def is_database(connection: sa.Connection, source: SourceIdentity) -> bool:
 
 
 def describe(connection: Mapping[str, str]) -> str:
-    """``user@host:port/database``, for people; never a secret."""
+    """Returns ``user@host:port/database`` for messages, without the password."""
     return address(keywords_of(connection, _SETTING))
 
 
 def replica_session(connection: Mapping[str, str], application_name: str) -> psycopg.Connection[Any]:
-    """A connection with the pinned settings; arguments as for ``replica_engine``."""
+    """Opens a connection with ``PINNED_SETTINGS``. The arguments are those of ``replica_engine``."""
     keywords = keywords_of(connection, _SETTING)
     conninfo = make_conninfo(
         **{
@@ -140,14 +142,14 @@ def replica_session(connection: Mapping[str, str], application_name: str) -> psy
     )
     where, user, dbname = address(keywords), keywords.get("user", "…"), keywords.get("dbname", "…")
     try:
-        # Plans are made for each batch: staging tables have no statistics and every size.
+        # Each batch is planned anew: staging tables have no statistics, and their size varies from batch to batch.
         with told(f"the replica at {where}", "to let us connect", patience(keywords)):
             session = psycopg.connect(conninfo, prepare_threshold=None)
         session.execute(LATER)
         session.commit()
         return session
     except psycopg.OperationalError as error:
-        # "from None": the failed connection hangs on the exception and holds the password
+        # "from None": psycopg's exception refers to the failed connection, which holds the password
         raise _connect_error(where, " ".join(str(error).split()), user=user, dbname=dbname) from None
 
 

@@ -1,4 +1,4 @@
-"""What the replica tells of its sink: the cut, and how each table fares. Reads, and takes no lock."""
+"""Reads the state of the sink from the replica: the cut and the state of each table. Does not take the sink's lock."""
 
 from __future__ import annotations
 
@@ -25,10 +25,14 @@ FROM pg_catalog.pg_stat_activity WHERE pg_stat_activity.pid = :pid
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """A replica table.
+    """The state of one replica table.
 
     Attributes:
-        reason: why it is stopped or rebuilt.
+        topic: the topic that it mirrors.
+        replica_table: ``schema.table`` in the replica.
+        state: one of ``metrics.TABLE_STATES``.
+        rows_applied: upserts and deletes since the table was created.
+        reason: why it is stopped or rebuilt; else empty.
     """
 
     topic: str
@@ -40,14 +44,14 @@ class TableStatus:
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """Somebody in the replica whose lock the sink needs.
+    """A session, or several, whose lock keeps the sink from a table.
 
     Attributes:
-        table: the locked table; empty when it is a row or a transaction that the sink waits for.
+        table: the locked table; empty when the sink waits for a row or a transaction.
         who: pids, with the application, user and query of each as far as we may see them.
-        remedy: what ends it.
-        seconds: that the sink has waited, or that the table has been left out.
-        is_left_out: the sink goes on without this table; else all tables wait.
+        remedy: what ends the wait.
+        seconds: how long the sink has waited, or the table has been left out.
+        is_left_out: the sink goes on without this table; when False, all tables wait.
     """
 
     table: str
@@ -59,18 +63,19 @@ class Blocker:
 
 @dataclass(frozen=True, slots=True)
 class SinkStatus:
-    """The replica. Ages are by its own clock.
+    """The state of the sink. Ages are in seconds, by the replica's own clock.
 
     Attributes:
-        lsn: of the cut; None before the first, and while the sink catches up.
+        lsn: the cut's LSN; None before the first cut, and while the sink catches up.
         applied_lsn: how far rows are applied; None before the first cut.
-        commit_ts: of the newest transaction in the cut, µs since 1970.
+        commit_ts: when the newest transaction in the cut was committed, in µs since 1970; 0 before the first cut.
         running: a sink of this name holds its lock.
-        applied_s: since the cut was committed; None before the first.
-        level_s: since the topics held nothing that the replica did not.
-        still_s: since the sink's session began or ended a statement; None when it has none, or we may not see it, or a
-            statement is at work.
-        blockers: who keeps a sink that runs from its tables.
+        tables: every mirrored table.
+        applied_s: age of the last cut's commit; None before the first cut.
+        level_s: age of the last moment at which the topics held nothing that the replica lacked.
+        still_s: how long the sink's session has been idle; None when there is no session, when we may not see it, and
+            while it runs a statement.
+        blockers: who keeps a running sink from its tables.
     """
 
     lsn: LSN | None
@@ -85,16 +90,16 @@ class SinkStatus:
 
 
 def read_status(engine: sa.Engine, name: str) -> SinkStatus:
-    """How the sink of this name stands; a replica that it has not touched yet has nothing to tell.
+    """Returns the state of the sink of this name. It is empty if the sink has never written to this replica.
 
     Raises:
-        ReplicaUnavailable: the replica cannot be reached, or somebody keeps its state to himself.
-        ReplicaRefused: the role may not read the sink's tables.
+        ReplicaUnavailable: the replica cannot be reached, or somebody has locked the sink's own tables.
+        ReplicaRefused: the role may not read the sink's own tables.
     """
-    with engine.connect() as connection, replica_errors("telling its cut"):
+    with engine.connect() as connection, replica_errors("reading its cut"):
         if not sa.inspect(connection).has_table(cut.name, schema=CONTROL_SCHEMA):
             return SinkStatus(None, None, 0, running=False, tables=())
-        connection.execute(sa.text(WAIT_FOR_SHAPE))
+        connection.execute(sa.text(WAIT_FOR_SHAPE))  # a lock must not hang ``cdc status``, which can name its holder
         try:
             return _status(connection, name)
         except sa.exc.OperationalError as error:
@@ -104,7 +109,7 @@ def read_status(engine: sa.Engine, name: str) -> SinkStatus:
             session = psycopg_of(connection)
             told = describe(session, lockers(session, (cut.fullname, mirrored_table.fullname)))
             raise ReplicaUnavailable(
-                f"the sink's own tables are locked in the replica, and every table waits: {told.who} keeps them",
+                f"the sink's own tables in the replica are locked by {told.who}, so every table waits",
                 remedy=told.remedy,
             ) from error
 
@@ -137,13 +142,13 @@ def _status(connection: sa.Connection, name: str) -> SinkStatus:
 
 
 def _age(moment: sa.ColumnElement[Any]) -> sa.ColumnElement[float]:
-    """Seconds since then, by the replica's clock; the sink's, which wrote it, may be a little ahead."""
+    """Returns the seconds since a moment, at least 0: the sink's clock, which wrote it, may be a little ahead."""
     elapsed = sa.extract("epoch", sa.func.clock_timestamp() - moment)
     return sa.func.greatest(sa.cast(elapsed, sa.Float), 0.0)
 
 
 def _left_out(tables: Sequence[sa.Row[Any]]) -> Iterator[Blocker]:
-    """As the sink wrote it down: it tries such a table again when the lock is gone."""
+    """Yields the blockers of tables that are left out, as the sink recorded them."""
     for row in tables:
         if row.held_by is not None:
             who, remedy = remedy_apart(row.held_by)
@@ -151,7 +156,7 @@ def _left_out(tables: Sequence[sa.Row[Any]]) -> Iterator[Blocker]:
 
 
 def _waited_for(session: Session, pid: int) -> Iterator[Blocker]:
-    """At this moment, by the sink's session."""
+    """Yields those for whom the sink's session waits at this moment."""
     for wait in waits_of(session, [pid]):
         told = describe(session, wait.blockers)
         yield Blocker(wait.relation, told.who, told.remedy, wait.seconds, is_left_out=False)

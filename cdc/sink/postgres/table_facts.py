@@ -1,7 +1,7 @@
-"""What the catalog says of replica tables: which ones they are, and whether they keep the rows that are put into them.
+"""Catalog facts about replica tables: whether a table is still the same, and whether it keeps the rows it is given.
 
-Facts are taken when a table is taken up, and compared at the cuts. Whatever has changed ends the session: the next one
-looks at everything and decides. So somebody may alter replica tables beside a running sink.
+The facts are read when a table is taken up, and compared at the cuts. Any change ends the session, and the next one
+decides what the change means. So you may alter replica tables while the sink is running.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from cdc.sink.postgres.naming import ReplicaName
 from cdc.sink.postgres.tables import quoted_name
 
 _LOOK_S: Final = 5.0
-"""How often the tables are looked at that no row went to."""
+"""How often tables that got no rows are checked."""
 
-_REPLACED: Final = "the replica table was dropped and made anew"
+_REPLACED: Final = "the replica table was dropped and recreated"
 _EMPTIED: Final = "the replica table was emptied"
 
 _FACTS: Final = """
@@ -31,7 +31,7 @@ FROM pg_catalog.pg_class WHERE oid {}
 """
 _OF_THE_NAME: Final = _FACTS.format("= to_regclass(%s)")
 _OF_THESE: Final = _FACTS.format("= ANY (%s::oid[])")
-"""A third of what it costs to look names up, and this is asked at every cut."""
+"""Finds tables by oid, which costs a third of a look-up by name. It runs at every cut."""
 
 _UNLOGGED: Final = """
 SELECT c.oid::regclass::text FROM pg_catalog.pg_class c
@@ -50,13 +50,13 @@ class CatalogTable(NamedTuple):
     """A table in the catalog.
 
     Attributes:
-        schema: that it is in now, quoted where need be.
-        table: its name now.
-        oid: another table of the name has another one.
-        file: ``relfilenode``, new when the table is written anew: TRUNCATE, SET UNLOGGED, SET LOGGED, VACUUM FULL.
-        is_unlogged: a crash of the server empties it.
-        has_own_ways: triggers or rules.
-        has_policies: of row-level security.
+        schema: its current schema, quoted if necessary.
+        table: its current name.
+        oid: changes when the table is dropped and created again.
+        file: ``relfilenode``; changes when the table is rewritten, as by TRUNCATE, SET LOGGED or VACUUM FULL.
+        is_unlogged: a crash of the server empties the table.
+        has_own_ways: the table has triggers or rules.
+        has_policies: the table has row-level security.
     """
 
     schema: str
@@ -69,11 +69,11 @@ class CatalogTable(NamedTuple):
 
 
 class KnownTables:
-    """The replica tables of a session, as they were when it took them up.
+    """The replica tables of a session, as they were when the session took them up.
 
     Args:
         session: to the replica.
-        recorded: by topic, oid and file of the table that the rows were written to; None where that is not known.
+        recorded: by topic, the oid and file of the table that earlier sessions wrote to; None when not known.
     """
 
     def __init__(self, session: psycopg.Connection[Any], recorded: Mapping[str, tuple[int | None, int | None]]) -> None:
@@ -84,14 +84,14 @@ class KnownTables:
         self._look_due = time.monotonic() + _LOOK_S
 
     def is_there(self, name: ReplicaName) -> bool:
-        """Whether anything has that name."""
+        """Returns whether a relation of that name exists."""
         return self._find(name) is not None
 
     def take_up(self, topic: str, name: ReplicaName) -> None:
-        """Take notice of a table that is there.
+        """Reads the facts of a table that exists.
 
         Raises:
-            TableRefused: it loses rows by itself.
+            TableRefused: the table can lose rows by itself: it is UNLOGGED, or a foreign key acts on its rows.
         """
         facts = self._find(name)
         assert facts is not None  # it was established just now
@@ -100,11 +100,11 @@ class KnownTables:
         self._names[topic], self._facts[topic] = name, facts
 
     def has_own_ways(self, topic: str) -> bool:
-        """Whether triggers or rules may keep rows out, or in."""
+        """Returns whether triggers or rules may keep the sink from inserting or deleting rows."""
         return self._facts[topic].has_own_ways
 
     def why_empty(self, topic: str) -> str:
-        """Of a table without rows: what may have taken them; empty when nothing has since they were written."""
+        """Returns why a table has no rows, or an empty text if it is the same table and was not emptied."""
         oid, file = self._recorded.get(topic, (None, None))
         facts = self._facts[topic]
         if oid is not None and oid != facts.oid:
@@ -112,7 +112,7 @@ class KnownTables:
         return _EMPTIED if file is not None and file != facts.file else ""
 
     def to_record(self, topic: str) -> dict[str, int]:
-        """Columns of ``cdc.mirrored_table`` that have to say which table it is; none when they do."""
+        """Returns the columns of ``cdc.mirrored_table`` to update with the table's oid and file; empty if current."""
         facts = self._facts[topic]
         if self._recorded.get(topic) == (facts.oid, facts.file):
             return {}
@@ -120,14 +120,14 @@ class KnownTables:
         return {"table_oid": facts.oid, "table_file": facts.file}
 
     def refuse_changed(self, written: Collection[str], taking: Collection[str]) -> None:
-        """Rows went to tables by name: they must be those that have all others, and still keep them.
+        """Checks that tables are still the same. The sink writes by name, so a replaced table would lack older rows.
 
         Args:
-            written: topics whose tables are looked at now.
-            taking: topics whose tables take rows; they are looked at now and then.
+            written: topics whose tables got rows; these are checked each time.
+            taking: topics whose tables take rows; these are checked every few seconds.
 
         Raises:
-            ReplicaUnavailable: one is not; the next session decides what that means.
+            ReplicaUnavailable: a table was replaced or altered; the next session decides what that means.
         """
         topics = [*written]
         if time.monotonic() >= self._look_due:
@@ -143,7 +143,7 @@ class KnownTables:
             if now is None or (now.schema, now.table) != (known.schema, known.table):
                 raise ReplicaUnavailable(
                     f"{_REPLACED} under the running sink: {name}",
-                    remedy="wait: the sink looks at its tables again; stop whoever replaces replica tables",
+                    remedy="wait: the sink checks its tables again; if this repeats, find out who replaces them",
                 )
             if now != known:
                 what = (
@@ -155,7 +155,7 @@ class KnownTables:
                 )
                 raise ReplicaUnavailable(
                     f"the replica table was altered under the running sink: {name} ({what})",
-                    remedy="wait: the sink looks at its tables again, and says if the change does not fit",
+                    remedy="wait: the sink checks its tables again, and reports a change that it cannot accept",
                 )
 
     def _find(self, name: ReplicaName) -> CatalogTable | None:
@@ -174,8 +174,9 @@ class KnownTables:
         for key, parent in self._session.execute(_ACTIONS, [facts.oid]).fetchall():
             raise TableRefused(
                 f"foreign key {key} of replica table {name} changes or deletes its rows when {parent} changes "
-                "(CASCADE, SET NULL or SET DEFAULT); the source did not, or its topic says so, too",
+                "(CASCADE, SET NULL or SET DEFAULT): the topic already holds what the source did to them",
                 remedy=f"ALTER TABLE {quoted_name(name)} DROP CONSTRAINT {quote_identifier(key)};  and add it without "
-                "actions, DEFERRABLE INITIALLY DEFERRED; or ALTER ROLE … SET session_replication_role = replica;  "
-                f"-- the sink's; then cdc sink --rebuild, for rows of {name} may be missing",
+                "actions, DEFERRABLE INITIALLY DEFERRED; or switch it off for the sink's role: "
+                "ALTER ROLE … SET session_replication_role = replica;  "
+                f"then cdc sink --rebuild, because rows of {name} may be missing",
             )

@@ -1,10 +1,11 @@
-"""Replica tables: created from relation definitions, widened when those grow, refused when they cannot agree.
+"""Replica tables: created from definitions, widened when these get new columns, refused when they do not match.
 
-A replica table has every column that any definition of its topic has, typed as the newest definition with that column
-says; a type that the replica does not have becomes text, and so does one whose values name database objects. A column
-that the source dropped stays, and is NULL in rows written later. Column types are never altered: a replica column keeps
-its type while it takes every text of the wanted one unchanged, otherwise the table is refused with the command that
-mends it.
+A replica table has every column that any definition of its topic has. The newest definition with a column decides its
+type. A type that the replica lacks becomes text, and so does one whose values name database objects (``regclass``). A
+column that the source has dropped stays; it is NULL in rows written later.
+
+Column types are never altered. A replica column keeps its type as long as that prints every value of the source's type
+unchanged. If it does not, the table is refused, with the command that repairs it.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ _WIDENINGS: Final[Mapping[str, frozenset[str]]] = {
     "integer": frozenset({"bigint", "numeric"}),
     "bigint": frozenset({"numeric"}),
 }
-"""Types that print every value of another one as it does. Not ``double precision``: a ``real`` turns to exponents
-earlier, ``1e+06`` for ``1000000``."""
+"""The types that print each value of a type as that type does. ``double precision`` is not one for ``real``, which uses
+exponents earlier: ``1e+06`` for ``1000000``."""
 
 _REFERENCES: Final = frozenset(
     {"regclass", "regcollation", "regconfig", "regdictionary", "regnamespace", "regoper", "regoperator", "regproc"}
     | {"regprocedure", "regrole", "regtype"}
 )
-"""Types whose values name objects of their own database, which the replica need not have."""
+"""Types whose values name objects of the source database, which the replica may not have."""
 
 _READ: Final = frozenset({"boolean", "boolean[]", "real[]", "double precision[]"})
-"""Types that read what the topic has for them, and print it in another way (``true`` and ``t``): text would keep it."""
+"""Types that print a value in another way than the topic (``t`` for ``true``): a text column would keep the topic's."""
 
 _VARCHAR: Final = re.compile(r"character varying\(([0-9]+)\)")
 _MODIFIER: Final = re.compile(r"\([^)]*\)")
@@ -80,25 +81,26 @@ _ARBITER: Final = sa.text(r"""
     JOIN pg_operator o ON o.oid = m.amopopr JOIN pg_namespace n ON n.oid = o.oprnamespace
     WHERE i.indimmediate AND (i.all_now OR i.named IS NOT NULL)
 """)
-"""Columns of the unique index that stands for the key, with their equality: operator, and whether equal is identical.
+"""Selects the columns of the key's unique index, with the equality operator of each, and whether equal means identical.
 
-ON CONFLICT takes every unique index on the columns that it names, and fails when one of them is deferrable. So beside
-others the index has to be a constraint, which can be named.
+ON CONFLICT with column names uses every unique index on these columns, and fails when one of them is deferrable. So if
+there are several, the chosen one has to be a constraint, which ON CONFLICT can name.
 
-An operator class has support function 4 (``equalimage``) when equal values are the same bytes. Interval's has one in
-servers before 16, wrongly; unlimited bpchar's ignores blanks at the end.
+An operator class has support function 4 (``equalimage``) when equal values are always the same bytes. Two types are
+excluded. Before PostgreSQL 16, ``interval`` has the function although it should not; ``bpchar`` without a length
+ignores trailing blanks.
 https://www.postgresql.org/docs/current/btree.html#BTREE-SUPPORT-FUNCS
 """
 
 
 class Equality(NamedTuple):
-    """When two values of a key column are the same key to the replica.
+    """How the replica compares two values of a key column.
 
     Attributes:
-        namespace: of the operator, which ``search_path`` need not reach (citext, ltree).
-        operator: its name.
-        is_identity: equal values are printed alike; else one key has several spellings (numeric ``1.0`` and ``1``).
-        constraint: whose index stands for the key, where the columns alone would name others, too; else None.
+        namespace: the operator's schema, which may not be in ``search_path`` (citext, ltree).
+        operator: the operator's name.
+        is_identity: equal values are always printed alike; when False, they may differ (numeric ``1.0`` and ``1``).
+        constraint: the constraint that names the key's index when other indexes have the same columns; else None.
         folding: a nondeterministic collation that is not the type's own; else None.
     """
 
@@ -111,16 +113,16 @@ class Equality(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaColumn:
-    """A column as it is in the replica.
+    """A column of a replica table.
 
     Attributes:
         name: the same in source and replica.
-        sql_type: as the newest definition spells it: what form the topic's values have.
-        replica_type: as ``format_type`` prints it: what takes them.
-        is_generated: the replica computes it, so it is never written.
-        is_always_identity: ``GENERATED ALWAYS AS IDENTITY``, which takes a value from INSERT and none from UPDATE.
+        sql_type: the source's type as the newest definition spells it; the topic's values have its form.
+        replica_type: the replica's type as ``format_type`` prints it.
+        is_generated: the replica computes the column, so the sink never writes it.
+        is_always_identity: ``GENERATED ALWAYS AS IDENTITY``: INSERT can set it, UPDATE cannot.
         delimiter: ``typdelim`` of an array's elements.
-        equality: of a key column; None for others.
+        equality: for a key column; None for others.
     """
 
     name: str
@@ -133,7 +135,7 @@ class ReplicaColumn:
 
 
 class _FoundColumn(NamedTuple):
-    """A column as the catalog has it."""
+    """A column as the replica's catalog describes it."""
 
     replica_type: str
     is_generated: bool
@@ -142,7 +144,7 @@ class _FoundColumn(NamedTuple):
 
 
 class _SqlType(UserDefinedType[str]):
-    """A type by its SQL text."""
+    """A type that SQLAlchemy renders as given."""
 
     cache_ok = True
 
@@ -154,8 +156,13 @@ class _SqlType(UserDefinedType[str]):
 
 
 class Established(NamedTuple):
-    """A replica table's mirrored columns; those that were ``added`` to one that was there; ``is_emptied`` when its rows
-    went because the key is another one now."""
+    """What ``establish`` found or made.
+
+    Attributes:
+        columns: the mirrored columns of the replica table.
+        added: the columns that were added to a table that existed.
+        is_emptied: all rows were deleted, because the table has another key now.
+    """
 
     columns: list[ReplicaColumn]
     added: list[str]
@@ -163,15 +170,15 @@ class Established(NamedTuple):
 
 
 def establish(connection: sa.Connection, name: ReplicaName, schemas: Sequence[TableSchema]) -> Established:
-    """Make the replica table fit all definitions of its topic.
+    """Creates or widens the replica table so that it fits all definitions of its topic.
 
     Args:
         connection: to the replica; the caller commits.
-        name: of the replica table.
+        name: the replica table's name.
         schemas: in the order in which they were used, at least one.
 
     Raises:
-        TableRefused: the table that is there cannot hold the topic's state.
+        TableRefused: the existing table cannot hold the topic's state.
     """
     wanted = wanted_columns(schemas)
     key = schemas[-1].key
@@ -203,12 +210,13 @@ def establish(connection: sa.Connection, name: ReplicaName, schemas: Sequence[Ta
 
 
 def quoted_name(name: ReplicaName) -> str:
-    """Both parts quoted, whatever they are. (The dialect's own quoting also doubles percent signs.)"""
+    """Returns the name with both parts quoted. (SQLAlchemy's own quoting would double percent signs.)"""
     return ".".join(map(quote_identifier, name))
 
 
 def wanted_columns(schemas: Sequence[TableSchema]) -> dict[str, str]:
-    """Column → SQL type over all definitions: the newest that has the column decides; its columns come first."""
+    """Returns the SQL type of each column of any definition. The newest definition with a column decides, and the
+    columns of the newest definition come first."""
     wanted: dict[str, str] = {}
     for schema in reversed(schemas):
         for column in schema.columns:
@@ -217,11 +225,11 @@ def wanted_columns(schemas: Sequence[TableSchema]) -> dict[str, str]:
 
 
 def takes_unchanged(actual: str, wanted: str) -> bool:
-    """Whether a column of type ``actual`` prints every value of type ``wanted`` as that type does.
+    """Returns whether a column of type ``actual`` prints every value of type ``wanted`` as that type does.
 
     Args:
         actual: as ``format_type`` prints it.
-        wanted: likewise.
+        wanted: as ``format_type`` prints it.
     """
     if actual.endswith("[]") and wanted.endswith("[]"):
         return takes_unchanged(actual[:-2], wanted[:-2])
@@ -234,15 +242,15 @@ def takes_unchanged(actual: str, wanted: str) -> bool:
 
 
 def _refuse_folding(name: ReplicaName, key: Mapping[str, Equality], types: Mapping[str, str]) -> None:
-    """Keys that differ in the source must differ here; whether they do there, the topics do not tell."""
+    """Refuses a key column that ignores differences. The source may distinguish such keys; topics do not say."""
     for column, equality in key.items():
         if equality.folding is not None:
             quoted = quote_identifier(column)
             raise TableRefused(
                 f"key column {column!r} of replica table {name} has the nondeterministic collation {equality.folding}: "
-                "rows of the source whose keys are equal by it, such as 'a' and 'A', would be one row",
+                "source rows whose keys it calls equal, such as 'a' and 'A', would become one row",
                 remedy=f"ALTER TABLE {quoted_name(name)} ALTER COLUMN {quoted} TYPE {types[column]} "
-                'COLLATE pg_catalog."default";  then cdc sink --rebuild, for rows may be missing',
+                'COLLATE pg_catalog."default";  then cdc sink --rebuild, because rows may be missing',
             )
 
 
@@ -255,7 +263,7 @@ def _create(connection: sa.Connection, name: ReplicaName, types: Mapping[str, st
 def _fit(
     connection: sa.Connection, name: ReplicaName, types: Mapping[str, str], found: Mapping[str, _FoundColumn]
 ) -> list[str]:
-    """Add missing columns, and return them; compare the others with the type they should have."""
+    """Adds missing columns and returns them. Refuses the table if another column has a type that does not fit."""
     operations = Operations(MigrationContext.configure(connection))
     printed = _as_printed(connection, types)
     for column, sql_type in types.items():
@@ -265,7 +273,7 @@ def _fit(
             quoted = quote_identifier(column)
             raise TableRefused(
                 f"column {column!r} of replica table {name} has type {found[column].replica_type}, "
-                f"and the source's is {printed[column]}",
+                f"and the source's is {printed[column]}, which it cannot hold unchanged",
                 remedy=f"ALTER TABLE {quoted_name(name)} ALTER COLUMN {quoted} TYPE {sql_type} "
                 f"USING {quoted}::{sql_type};  then restart the sink",
             )
@@ -273,7 +281,7 @@ def _fit(
 
 
 def _as_printed(connection: sa.Connection, types: Mapping[str, str]) -> dict[str, str]:
-    """How ``format_type`` spells these types: asked of a temporary table, the only way that knows every modifier."""
+    """Returns how ``format_type`` spells these types. It asks a temporary table, because only that keeps modifiers."""
     table = sa.Table(
         "cdc wanted",
         sa.MetaData(),
@@ -297,21 +305,21 @@ def _columns(connection: sa.Connection, name: ReplicaName) -> dict[str, _FoundCo
 
 
 def _arbiter(connection: sa.Connection, name: ReplicaName, key: Sequence[str]) -> dict[str, Equality]:
-    """Key column → when its values are equal; empty when no unique index stands for the key."""
+    """Returns the equality of each key column; empty when there is no unique index on the key."""
     rows = connection.execute(_ARBITER, {"table": quoted_name(name), "key": sorted(key)})
     return {column: Equality(*rest) for column, *rest in rows}
 
 
 def _known_type(connection: sa.Connection, sql_type: str) -> str:
-    """The type, or text when the replica has no such type. Also keeps anything that is no type name out of our DDL."""
+    """Returns the type, or text when the replica lacks it. Keeps anything but type names out of the sink's DDL."""
     if sql_type.removesuffix("[]") in _REFERENCES:
         return "text"
     try:
-        with connection.begin_nested():
+        with connection.begin_nested():  # for some texts to_regtype raises an error, which would end the transaction
             known = connection.scalar(sa.text("SELECT to_regtype(:type) IS NOT NULL"), {"type": sql_type})
     except sa.exc.DBAPIError as error:
         raise TableRefused(
             f"{sql_type!r} is not a type: {first_line(error.orig or error)}",
-            remedy="report it with the column's definition, or make the replica's column by hand",
+            remedy="report it with the column's definition, or create the replica's column by hand",
         ) from error
     return sql_type if known else "text"

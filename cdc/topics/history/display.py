@@ -1,4 +1,4 @@
-"""A key's history for people: a table for a terminal, plain lines for everything else; JSON for programs."""
+"""Formats a key's history: a table for a terminal, plain lines for other outputs, JSON for programs."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _COLOURS: Final[Mapping[str, str]] = {"c": "green", "d": "red", "t": "red", "r":
 
 
 def reach_line(trail: Trail) -> str:
-    """From when on the history tells everything."""
+    """Returns a line that says from when on the history is complete."""
     if trail.first is None:
-        return "the history holds no record yet, in the partition of this key"
+        return "the history holds no record yet in the partition of this key"
     why = "older records were removed" if trail.removed else "it began then"
     return f"the history reaches back to {_time(trail.first)} ({trail.first.position.lsn}): {why}"
 
 
 def as_table(found: Iterable[tuple[TrailEntry, Sequence[ColumnChange]]]) -> Table:
-    """For a terminal: a row a change."""
+    """Returns a table for a terminal, with a row for each change."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for title in ("Time (UTC)", "Op", "LSN", "Xid"):
         table.add_column(title, no_wrap=True)
@@ -46,7 +46,7 @@ def as_table(found: Iterable[tuple[TrailEntry, Sequence[ColumnChange]]]) -> Tabl
 
 
 def as_lines(found: Iterable[tuple[TrailEntry, Sequence[ColumnChange]]]) -> Iterator[str]:
-    """Plain text: a line a change, what changed below it."""
+    """Yields plain text: a line for each change, and its columns below it."""
     for entry, changes in found:
         record = entry.record
         yield f"{_time(record)}  {_op(entry):<8}  {record.position.lsn}  xid {_xid(record)}"
@@ -54,13 +54,13 @@ def as_lines(found: Iterable[tuple[TrailEntry, Sequence[ColumnChange]]]) -> Iter
 
 
 def entry_json(entry: TrailEntry, key: bytes, partition: int) -> str:
-    """One object: the record's value as it is, with its key and coordinates before it."""
+    """Returns one JSON object: the record's value unchanged, with key, partition and offset before it."""
     place = f'{{"key":{key.decode()},"partition":{partition},"offset":{entry.offset},'
     return place + entry.value.decode()[1:]
 
 
 def as_changes(entry: TrailEntry, changes: Sequence[ColumnChange]) -> dict[str, object]:
-    """One change as plain values, in the words of the lines."""
+    """Returns one change as plain values, in the words of ``as_lines``."""
     record = entry.record
     return {
         "time": _time(record),
@@ -72,7 +72,7 @@ def as_changes(entry: TrailEntry, changes: Sequence[ColumnChange]) -> dict[str, 
 
 
 def row_lines(then: RowThen) -> Iterator[str]:
-    """The row at a moment, a line a column."""
+    """Yields the row at a moment, with a line for each column."""
     if then.row is None:
         yield f"no such row ({then.because})"
         return
@@ -82,7 +82,7 @@ def row_lines(then: RowThen) -> Iterator[str]:
 
 
 def row_json(then: RowThen, key: bytes, moment: str) -> str:
-    """One object: ``key``, ``as_of``, ``row`` (or null) and ``because``."""
+    """Returns one JSON object: ``key``, ``as_of``, ``row`` (or null) and ``because``."""
     row = "null"
     if then.row is not None:
         row = (

@@ -1,4 +1,4 @@
-"""What a person writes as a key → the bytes of the record key, by any definition that its table ever had. Pure."""
+"""A key as a person writes it → the bytes of the record key, by any definition that the table ever had. Pure."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from cdc.contract.record import TableSchema
 
 
 def record_key(text: str, schemas: Sequence[TableSchema], option: str = "--key") -> bytes:
-    """The key that a person means.
+    """Returns the record key that a person means.
 
     Args:
-        text: ``{"id":1}``, or ``id=1,region=eu``, or the value where the newest key is one column; values in any
-            spelling that ``cdc.contract.formats.canonical`` reads.
-        schemas: definitions of the table, the newest last; an older one counts when its key has these columns.
-        option: where the text comes from, for the error.
+        text: ``{"id":1}``, or ``id=1,region=eu``, or only the value if the newest key has one column. Values may have
+            any spelling that ``cdc.contract.formats.canonical`` reads.
+        schemas: the table's definitions, the newest last. The newest one whose key has the named columns counts.
+        option: the command line option that the text comes from, for the error.
 
     Raises:
-        ConfigError: not such a text, other columns, or a value that is not of its type's form.
+        ConfigError: the text cannot be read, no key has these columns, or a value does not fit its type.
     """
     try:
         newest = schemas[-1].key
@@ -32,7 +32,8 @@ def record_key(text: str, schemas: Sequence[TableSchema], option: str = "--key")
     if schema is None:
         wanted = schemas[-1].key
         raise ConfigError(
-            f"{option} names ({', '.join(values)}), the key of {schemas[-1].qualified_name} is ({', '.join(wanted)})",
+            f"{option} names ({', '.join(values)}), but the key of {schemas[-1].qualified_name} is "
+            f"({', '.join(wanted)})",
             remedy="write " + ",".join(f"{name}=…" for name in wanted),
         )
     types = {column.name: column.sql_type for column in schema.columns}
@@ -43,7 +44,7 @@ def record_key(text: str, schemas: Sequence[TableSchema], option: str = "--key")
 
 
 def key_columns(schemas: Sequence[TableSchema], key: bytes) -> list[tuple[str, str]]:
-    """Name and type of each column of a key that ``record_key`` made."""
+    """Returns name and type of each column of a key that ``record_key`` made."""
     names = members(key.decode()).keys()
     schema = next(each for each in reversed(schemas) if set(each.key) == names)
     return [(column.name, column.sql_type) for column in schema.columns if column.name in names]

@@ -1,4 +1,4 @@
-"""Reads the one partition of a history topic, and of its state topic, in which a key lies."""
+"""Reads the partition of a history topic, and of its state topic, that holds a key."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _MOVED: Final = b"op=u;"
 
 
 class KeyScan:
-    """Looks for one key.
+    """Finds the records of one key.
 
     Args:
-        admin: asks the brokers, and has the settings of whoever reads.
-        topic: a state topic.
-        history: its history.
-        key: record key.
-        show: told how many offsets of how many are behind us, several times a second.
+        admin: asks the brokers, and has the client settings for reading.
+        topic: the state topic.
+        history: the history topic.
+        key: the record key.
+        show: called several times a second with the offsets that were read, and with how many there are.
 
     Raises:
-        TopicRefused: there is no such history, or we may not read it.
+        TopicRefused: the history topic does not exist, or we may not read it.
         TopicUnavailable: no broker answers.
     """
 
@@ -51,7 +51,7 @@ class KeyScan:
         self.partition = partition_of(key, len(partitions_of(admin, history)))
 
     def trail(self, schemas: Sequence[TableSchema]) -> Trail:
-        """Everything that the history holds of the key; ``schemas`` are the table's definitions."""
+        """Returns everything that the history holds of the key; ``schemas`` are the table's definitions."""
         seen = look_at(self._admin, [self._history])[self._history]
         low = seen.low[self.partition]
         first: HistoryRecord | None = None
@@ -68,10 +68,11 @@ class KeyScan:
         return Trail(entries, first, removed=low > 0, widths=widths)
 
     def current(self, trail: Trail) -> Row | None:
-        """The row as the state topic has it; the history has no record of its key.
+        """Returns the row from the state topic, for a key that the history has no record of.
 
         Raises:
-            TopicUnavailable: it changed since the history begins, so the history is not whole, or behind our back.
+            TopicUnavailable: the row changed after the history began: the history is incomplete, or the row changed
+                after it was read.
         """
         newest: StoredRecord | None = None
         for record in self._read(self._topic, 0):
@@ -83,7 +84,8 @@ class KeyScan:
         if trail.first is not None and position > trail.first.position:
             raise TopicUnavailable(
                 f"the state topic has a change of this key at {position.lsn}, which the history does not have",
-                remedy="try again, if it was made just now; else topics.history did not name the table for a while",
+                remedy="try again, in case the change is new; if this repeats, topics.history did not name the table "
+                "for a while",
             )
         return None if newest.value is None else members(newest.value.decode())
 

@@ -1,4 +1,4 @@
-"""One key's records → what each changed, and the row as it was at a moment. Pure."""
+"""The records of one key → what each of them changed, and the row as it was at a moment. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from cdc.contract.header import BACKFILL, INSERT
 from cdc.contract.history import HistoryRecord
 
 Moment: TypeAlias = LSN | datetime
-"""A place in the WAL, which is exact, or a time by the source's clock."""
+"""An LSN, which is exact, or a time by the source's clock."""
 
 Row: TypeAlias = Mapping[str, str]
 """JSON text by column."""
 
 
 class TrailEntry(NamedTuple):
-    """A record as it was read; ``moved`` when the key of the row changed."""
+    """A record as it was read. ``moved`` says that the row's key changed."""
 
     offset: int
     value: bytes
@@ -30,13 +30,13 @@ class TrailEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Trail:
-    """What the partition of a key tells.
+    """What the history holds of a key.
 
     Attributes:
-        entries: of the key, in order.
-        first: the oldest record in the partition, of whatever key; None when there is none.
-        removed: older ones were there once.
-        widths: how many columns each definition of the table has, by fingerprint: an old row with fewer is not whole.
+        entries: the records of the key, in order.
+        first: the oldest record of any key in the partition; None when there is none.
+        removed: the partition once held older records.
+        widths: the number of columns of each definition, by fingerprint: an old row with fewer is incomplete.
     """
 
     entries: Sequence[TrailEntry]
@@ -46,7 +46,7 @@ class Trail:
 
 
 class ColumnChange(NamedTuple):
-    """A column: before and after, None where there was or is no row, or nobody knows."""
+    """A column before and after a change. None means that there was no such row or column, or that it is not known."""
 
     column: str
     old: str | None
@@ -54,17 +54,17 @@ class ColumnChange(NamedTuple):
 
 
 class RowThen(NamedTuple):
-    """The row at a moment, None when there was none, and how that is known."""
+    """The row at a moment, or None if it did not exist, and how that is known."""
 
     row: Row | None
     because: str
 
 
 def parse_moment(text: str) -> Moment:
-    """An LSN, or an ISO 8601 time; without a zone it is UTC.
+    """Parses an LSN or an ISO 8601 time, which is UTC if it has no zone.
 
     Raises:
-        ConfigError: neither.
+        ConfigError: the text is neither.
     """
     try:
         if "/" in text:
@@ -78,20 +78,20 @@ def parse_moment(text: str) -> Moment:
 
 
 def time_of(record: HistoryRecord) -> datetime:
-    """When it was committed, to the microsecond."""
+    """Returns when the change was committed, to the microsecond."""
     seconds, micros = divmod(record.ts, 1_000_000)
     return datetime.fromtimestamp(seconds, UTC).replace(microsecond=micros)
 
 
 def within(record: HistoryRecord, since: Moment | None, until: Moment | None) -> bool:
-    """Whether a record lies between two moments, both of them included."""
+    """Returns whether a record lies between two moments, both included."""
     is_early = since is not None and _compare(record, since) < 0
     is_late = until is not None and _compare(record, until) > 0
     return not is_early and not is_late
 
 
 def with_changes(entries: Sequence[TrailEntry]) -> Iterator[tuple[TrailEntry, list[ColumnChange]]]:
-    """Each record with the columns that it changed; all of them where the row before is not known or was none."""
+    """Yields each record with the columns that it changed: all of them if there was no row before, or none is known."""
     before: Row | None = None
     for entry in entries:
         record = entry.record
@@ -112,21 +112,21 @@ def with_changes(entries: Sequence[TrailEntry]) -> Iterator[tuple[TrailEntry, li
 
 
 def row_at(trail: Trail, moment: Moment, current: Callable[[], Row | None]) -> RowThen:
-    """The row at a moment: changes with a smaller LSN count, as in a cut; at a time those up to it.
+    """Returns the row at a moment. For an LSN, changes before it count, as in a cut; for a time, changes up to it.
 
     Args:
         trail: of the key.
         moment: not in the future.
-        current: the row as the state topic has it; asked only when the history has no record of the key.
+        current: reads the row from the state topic; called only when the history has no record of the key.
 
     Raises:
-        TopicRefused: the history does not reach back so far, or does not hold the row before its first change.
+        TopicRefused: the history does not reach back that far, or does not hold the row before its first change.
     """
     first = trail.first
     if first is None:
         raise TopicRefused(
-            "the history holds no record yet, in the partition of this key",
-            remedy="wait until the row changes, or ask for it as it is now: cdc get",
+            "the history holds no record yet in the partition of this key",
+            remedy="wait until the row changes, or read the current row: cdc get",
         )
     if not _is_past(first, moment):
         raise TopicRefused(
@@ -143,7 +143,7 @@ def row_at(trail: Trail, moment: Moment, current: Callable[[], Row | None]) -> R
 
 
 def _before(trail: Trail) -> RowThen:
-    """The row before the first record of its key, back to where the history begins."""
+    """Returns the row from the beginning of the history up to the key's first record."""
     record = trail.entries[0].record
     if record.op == INSERT:
         return RowThen(None, f"inserted at {_when(record)}")
@@ -152,7 +152,7 @@ def _before(trail: Trail) -> RowThen:
     if record.old is not None and len(record.old) == trail.widths.get(record.schema):
         return RowThen(record.old, f"until {_when(record)}")
     raise TopicRefused(
-        f"the history does not hold the row from before {_when(record)}: the change that came then did not bring the "
+        f"the history does not hold the row from before {_when(record)}: the change at that time did not carry the "
         "whole old row",
         remedy="for the future: cdc backfill records every row, and REPLICA IDENTITY FULL records every old row",
     )

@@ -1,1 +1,1 @@
-"""Rows straight from a topic: ``cdc get`` reads one, ``cdc watch`` tells each that changes."""
+"""Rows straight from a topic: ``cdc get`` reads one, ``cdc watch`` prints each row that changes."""

@@ -1,4 +1,4 @@
-"""Records for people and for programs. Pure."""
+"""Formats records: lines for people, JSON for programs. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OPS: Final[Mapping[str, str]] = {"c": "insert", "u": "update", "d": "delete", "
 
 
 def row_lines(shown: Shown, now_us: int) -> Iterator[str]:
-    """The row, a line a column, and where it comes from."""
+    """Yields the row, with a line for each column, and then where it comes from."""
     if shown.row is None:
         yield "no such row: " + (
             f"{operation(shown)} is the newest record of the key" if shown.op else "it was deleted"
@@ -31,14 +31,14 @@ def row_lines(shown: Shown, now_us: int) -> Iterator[str]:
 
 
 def row_json(shown: Shown, now_us: int) -> str:
-    """One object; ``row`` is null when there is none."""
+    """Returns one JSON object, in which ``row`` is null if the key has no row."""
     place = _place(shown)
     place["age_s"] = None if shown.ts is None else round(max(now_us - shown.ts, 0) / 1e6, 6)
     return _object(shown, place)
 
 
 def change_line(shown: Shown) -> str:
-    """One line."""
+    """Returns a change as one line."""
     row = "" if shown.row is None else f"  {shown.row.decode()}"
     if shown.lsn is None:
         return f"{shown.partition}/{shown.offset}  {operation(shown):<8}  {shown.key.decode()}{row}"
@@ -46,7 +46,7 @@ def change_line(shown: Shown) -> str:
 
 
 def change_json(shown: Shown) -> str:
-    """One object; ``row`` is null when it is gone."""
+    """Returns a change as one JSON object, in which ``row`` is null after a delete."""
     return _object(shown, {"op": operation(shown), **_place(shown)})
 
 
@@ -61,7 +61,7 @@ def _place(shown: Shown) -> dict[str, object]:
 
 
 def _object(shown: Shown, others: Mapping[str, object]) -> str:
-    """Key and row as they are, which a parser would change (1.50, long integers)."""
+    """Returns a JSON object with key and row copied as text: parsing would change values such as 1.50."""
     between = json.dumps(others, ensure_ascii=False)[1:-1]
     row = "null" if shown.row is None else shown.row.decode()
     return f'{{"key": {shown.key.decode()}, {between}, "row": {row}}}'
@@ -75,7 +75,7 @@ def _evidence(shown: Shown, now_us: int) -> str:
 
 
 def operation(shown: Shown) -> str:
-    """What the record says was done, in a word."""
+    """Returns what the record says was done, in one word."""
     return _OPS.get(shown.op) or ("delete" if shown.row is None else "write")
 
 

@@ -1,4 +1,4 @@
-"""Which keys a watcher wants: those with certain values, or those that begin with a text. Pure."""
+"""Filters for the keys to watch: keys with certain values, or keys that begin with a text. Pure."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ KeyFilter: TypeAlias = Callable[[bytes], bool]
 
 
 def everything(_: bytes) -> bool:
-    """Any key."""
+    """Accepts any key."""
     return True
 
 
 def beginning_with(text: str) -> KeyFilter:
-    """Keys of any program whose bytes begin with this text."""
+    """Returns a filter for keys, of any program, whose bytes begin with this text."""
     return lambda key: key.startswith(text.encode())
 
 
 def with_values(text: str, schema: TableSchema) -> KeyFilter:
-    """Keys of a table in which columns have these values, however PostgreSQL prints them.
+    """Returns a filter for keys of a table whose columns have these values, in any of PostgreSQL's spellings.
 
     Args:
-        text: ``region=eu``, ``{"region":"eu"}``: all columns of the key, or some; of a key of one column, its value.
+        text: ``region=eu`` or ``{"region":"eu"}``, with all key columns or some; for a key of one column, its value.
         schema: the table's newest definition.
 
     Raises:
-        ConfigError: no such columns in the key, or values that are not of their types.
+        ConfigError: the key does not have these columns, or a value does not fit its type.
     """
     types = {column.name: column.sql_type for column in schema.columns}
     try:

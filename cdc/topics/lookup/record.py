@@ -1,4 +1,4 @@
-"""A record of a topic as ``cdc get`` and ``cdc watch`` show it: of a table of ours, or of another program. Pure."""
+"""A record as ``cdc get`` and ``cdc watch`` show it, whether the bridge or another program wrote it. Pure."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from cdc.contract.ports import StoredRecord
 
 
 class Shown(NamedTuple):
-    """A record.
+    """A record to be shown.
 
     Attributes:
-        topic: where it lies, with ``partition`` and ``offset``.
+        topic, partition, offset: where it is.
         key: JSON text.
         row: JSON text; None when the record deletes the key.
-        op: what the source did, as the header has it (``c``, ``u``, ``d``, ``r``, ``t``); empty when nobody said.
-        lsn: of the commit; None when nobody said.
-        ts: µs since 1970, of the commit; None when nobody said.
+        op: what the source did (``c``, ``u``, ``d``, ``r``, ``t``), from the header; empty without a header.
+        lsn: the commit's LSN; None without a header.
+        ts: the commit's time, in µs since 1970; None without a header.
     """
 
     topic: str
@@ -36,38 +36,38 @@ class Shown(NamedTuple):
 
 
 def of_table(record: StoredRecord) -> Shown:
-    """A record that the bridge wrote.
+    """Reads a record that the bridge wrote.
 
     Raises:
-        DecodeError: another program wrote it.
+        DecodeError: another program wrote the record.
     """
     key, value = record.key or b"", record.value
     try:
         header = parse_header(record.header)
         if not _is_object(key) or not (value is None or _is_object(value)):
             raise DecodeError(
-                "key and value must be JSON objects, in UTF-8",
-                remedy="find out who writes into this topic; cdc reconcile shows what it damaged",
+                "key and value must be JSON objects in UTF-8",
+                remedy="find out who else writes to this topic; cdc reconcile shows what it damaged",
             )
     except DecodeError as error:
         raise DecodeError(
             f"the record at offset {record.offset} of partition {record.partition} of topic {record.topic!r} is not "
             f"the bridge's: {error.message}",
-            remedy="find out who writes into this topic; cdc reconcile shows what it damaged",
+            remedy="find out who else writes to this topic; cdc reconcile shows what it damaged",
         ) from error
     place = (record.topic, record.partition, record.offset)
     return Shown(*place, _one_line(key), None if value is None else _one_line(value), header.op, header.lsn, header.ts)
 
 
 def of_topic(record: StoredRecord) -> Shown:
-    """A record of any program: JSON as it is, other text as a JSON string, other bytes as base64."""
+    """Reads a record of any program: JSON stays as it is, other text becomes a JSON string, other bytes base64."""
     value = None if record.value is None else as_json(record.value)
     key = b"null" if record.key is None else as_json(record.key)
     return Shown(record.topic, record.partition, record.offset, key, value, "", None, None)
 
 
 def as_json(raw: bytes) -> bytes:
-    """What stands for any bytes, on one line."""
+    """Returns JSON, on one line, for any bytes."""
     try:
         msgspec.json.decode(raw)
         raw.decode()
@@ -88,5 +88,5 @@ def _is_object(text: bytes) -> bool:
 
 
 def _one_line(text: bytes) -> bytes:
-    """Line ends in JSON stand between values only, where a blank does as well."""
+    """Replaces line ends by blanks. In JSON text, line ends can only stand between values."""
     return text.replace(b"\n", b" ").replace(b"\r", b" ")

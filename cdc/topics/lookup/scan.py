@@ -1,4 +1,4 @@
-"""Reads partitions of a topic: to their ends for one key, or on and on for all that comes."""
+"""Reads partitions of a topic: to their ends for one key, or without end for all new records."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ def newest_of_key(
     is_equal: Callable[[bytes], bool] | None = None,
     show: Callable[[int, int], None] = lambda *_: None,
 ) -> list[StoredRecord]:
-    """The key's newest record of each partition that has one: at most one record, unless somebody mixes partitioners.
+    """Returns the key's newest record in each partition: more than one only if writers use different partitioners.
 
-    Of keys that are equal and written differently, all newest records: a row that is there comes last.
+    With ``is_equal``, returns the newest record of each equal key; keys that have a row come last.
 
     Args:
         options: librdkafka settings, ``bootstrap.servers`` among them.
-        topic: its name.
+        topic: the topic's name.
         key: the record key.
-        is_ours: the bridge writes it, so only the partition in which the key belongs is read.
-        is_equal: which other keys are meant as well; they may lie in any partition.
-        show: told how many offsets of how many are behind us, several times a second.
+        is_ours: the bridge writes the topic, so only the key's own partition is read.
+        is_equal: says which other keys are equal to this one; they may lie in any partition.
+        show: called several times a second with the offsets that were read, and with how many there are.
 
     Raises:
-        TopicRefused: there is no such topic, or we may not read it.
+        TopicRefused: the topic does not exist, or we may not read it.
         TopicUnavailable: no broker answers, or a Kafka transaction hides the end for minutes.
     """
     admin = BrokerAdmin(options)
@@ -72,17 +72,17 @@ def key_in_topic(
     columns: Sequence[tuple[str, str]],
     show: Callable[[int, int], None] = lambda *_: None,
 ) -> bytes:
-    """The key as the topic has it: where an equal one is written differently, the one that has a row.
+    """Returns the key as the topic spells it. If the topic has several equal keys, returns the one that has a row.
 
     Args:
         options: librdkafka settings, ``bootstrap.servers`` among them.
-        topic: of a table.
-        key: as somebody asks for it.
-        columns: of the key; name, and type as ``__schemas`` spells it.
+        topic: the topic of a table.
+        key: the key as somebody asks for it.
+        columns: name and type of the key columns; the type as ``__schemas`` spells it.
         show: as for ``newest_of_key``.
 
     Raises:
-        TopicRefused: there is no such topic, or we may not read it.
+        TopicRefused: the topic does not exist, or we may not read it.
         TopicUnavailable: no broker answers, or a Kafka transaction hides the end for minutes.
     """
     is_equal = equal_keys(key, columns)
@@ -100,17 +100,17 @@ def follow(
     begun: Callable[[], None],
     trouble: Callable[[TopicUnavailable], None],
 ) -> Iterator[StoredRecord]:
-    """Every committed record of a topic, from now on or from its beginning, without end.
+    """Yields every committed record of a topic, from now on or from its beginning, without end.
 
     Args:
         options: librdkafka settings, ``bootstrap.servers`` among them.
-        topic: its name.
-        from_beginning: what is there, too.
-        begun: told when everything that is committed from then on will be seen.
-        trouble: told when no broker answers; reading goes on where it was as soon as one does.
+        topic: the topic's name.
+        from_beginning: start with the records that the topic holds already.
+        begun: called when everything committed from then on will be seen.
+        trouble: called when no broker answers; reading goes on where it was as soon as one does.
 
     Raises:
-        TopicRefused: there is no such topic any more, or we may not read it.
+        TopicRefused: the topic does not exist any more, or we may not read it.
         TopicUnavailable: no broker answers at the beginning.
     """
     admin = BrokerAdmin(options)

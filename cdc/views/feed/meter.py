@@ -1,4 +1,4 @@
-"""What feeds did, as metrics."""
+"""Metrics of what the feeds do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cdc.sink.apply.loop import CutReport
 
 
 class FeedMeter:
-    """Told by the feeds' threads."""
+    """The metrics that the feeds' threads update."""
 
     def __init__(self) -> None:
         self.metrics = FeedMetrics()
@@ -24,21 +24,21 @@ class FeedMeter:
             self.metrics.waiting_seconds.labels(whom).set_function(partial(WAITS.longest_s, whom))
 
     def cut(self, report: CutReport) -> None:
-        """The tables of a bridge were committed."""
+        """Counts a commit of a bridge's tables."""
         progress = report.progress
         is_new = progress.commit_ts != self._commit_ts
         lag_s = max(time.time() - progress.commit_ts / 1_000_000, 0.0)
-        self._lag_s = lag_s if is_new else 0.0
+        self._lag_s = lag_s if is_new else 0.0  # the same commit again: nothing is missing, however old it is
         self._commit_ts = progress.commit_ts
         self.applied(
             {report.tables[topic].name: count for topic, count in report.rows.items() if topic in report.tables}
         )
 
     def applied(self, rows: Mapping[str, int]) -> None:
-        """Rows by table."""
+        """Counts applied rows by table."""
         for table, count in rows.items():
             self.metrics.rows_applied.labels(table).inc(count)
 
     def retried(self, error: CdcError) -> None:
-        """An attempt ended with an error that is worth another."""
+        """Counts an attempt that ended with an error and is followed by another."""
         self.metrics.restarts.labels(type(error).__name__).inc()

@@ -1,4 +1,4 @@
-"""What fills a view: both feeds, each in a thread of its own that tries again after an outage."""
+"""Fills a view: runs both feeds, each in a thread of its own that tries again after an outage."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cdc.views.table.topic_writer import TopicWriter
 from cdc.views.table.writer import ViewPlace
 
 _GONE_S: Final = 0.5
-"""A topic that was deleted is not gone everywhere at once."""
+"""Pause after a topic was deleted: brokers learn of it one after the other."""
 
 log = structlog.get_logger("cdc.view")
 
@@ -31,15 +31,15 @@ log = structlog.get_logger("cdc.view")
 def run_feeds(
     config: Config, stop: threading.Event, stores: ViewStores | None = None, meter: FeedMeter | None = None
 ) -> None:
-    """Fill the view until ``stop`` is set, which also happens when a feed cannot go on.
+    """Fills the view until ``stop`` is set, which also happens when a feed cannot go on.
 
-    Another process may fill it already: then this one waits for it to end. Whoever reads the stores needs none of that.
+    If another process fills the view already, this one waits for it to end. Processes that only read need none of this.
 
     Args:
         config: with a ``view`` section.
-        stop: ends it.
-        stores: the caller's, where they are in memory and to be read in this process.
-        meter: counts what is done.
+        stop: ends the feeds.
+        stores: the caller's stores, if they are in memory and read in this process.
+        meter: counts what the feeds do.
 
     Raises:
         CdcError: the operator must act.
@@ -100,6 +100,6 @@ def _fill_topics(
                 log.warning(
                     "a topic is gone",
                     error=error.message,
-                    remedy="wait: a topic made anew is read again; start the bridge (cdc run) if it does not run",
+                    remedy="wait: a recreated topic is read again; start the bridge (cdc run) if it does not run",
                 )
                 stop.wait(_GONE_S)

@@ -1,4 +1,4 @@
-"""Where a view is kept: one store for the tables of a bridge, and one for topics of other programs."""
+"""The stores of a view: one for the tables of a bridge, and one for topics of other programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cdc.base.errors import CdcError, ConfigError
 from cdc.views.store.open import MEMORY, open_store
 from cdc.views.store.port import Store
 
-_REMEDY: Final = "let `cdc serve` run: it fills the store anew from the topics; and look at the disk"
+_REMEDY: Final = "keep `cdc serve` running: it fills the store again from the topics. Check the disk"
 
 TABLES: Final = "tables"
 TOPICS: Final = "topics"
@@ -22,7 +22,7 @@ log = structlog.get_logger("cdc.view")
 
 
 class ViewStores:
-    """Opens the stores of one view, as often as they are wanted; those in memory are the same each time.
+    """Opens the stores of one view, as often as needed; stores in memory are the same each time.
 
     Args:
         config: with a ``view`` section.
@@ -37,11 +37,11 @@ class ViewStores:
         self._memory: dict[str, Store] = {}
 
     def open(self, part: str, *, read_only: bool = False) -> Store:
-        """A store, to be closed.
+        """Opens a store; the caller closes it.
 
         Args:
             part: ``TABLES`` or ``TOPICS``.
-            read_only: refuse to write.
+            read_only: whether to refuse writes.
         """
         if self._view.store != MEMORY:
             secret = self._view.password
@@ -54,7 +54,7 @@ class ViewStores:
         return MemoryStore(first.contents)
 
     def look_through(self) -> None:
-        """Read all that is kept in folders, after a process that read there has crashed."""
+        """Checks all stores that are kept in folders, after a process that read one of them has crashed."""
         if self._view.is_redis or self._view.store == MEMORY:
             return
         from cdc.views.store.lmdb_store import look_through
@@ -65,22 +65,22 @@ class ViewStores:
                 if reason := look_through(place):
                     log.error("the store is damaged", store=str(place), reason=reason, remedy=_REMEDY)
             except CdcError as error:
-                log.error("the store could not be looked through", error=error.message, remedy=error.remedy or _REMEDY)
+                log.error("the store could not be checked", error=error.message, remedy=error.remedy or _REMEDY)
 
 
 def wanted_view(config: Config) -> ViewConfig:
-    """The section ``view``.
+    """The ``view`` section of the configuration.
 
     Raises:
         ConfigError: there is none.
     """
     if config.view is None:
-        raise ConfigError("there is no view section", remedy="add view: {store: …} to the configuration")
+        raise ConfigError("there is no view section in the configuration", remedy="add view: {store: …} to it")
     return config.view
 
 
 def place_of(view: ViewConfig, name: str, part: str) -> str:
-    """What ``open_store`` opens: a folder below the configured one, or a prefix of keys in Redis."""
+    """The address for ``open_store``: a folder below the configured one, or a prefix of keys in Redis."""
     if not view.is_redis:
         return str(Path(view.store, part))
     parts = urlsplit(view.store)

@@ -1,14 +1,14 @@
 """Topics of other programs → tables of a view: one attempt, until it is told to stop or an error ends it.
 
-Theory of operation. There are no cuts: what was read is written, with the offsets to go on from, and readers see it. To
-know what it is worth, the brokers are asked now and then where the partitions end (``TopicReader.fence``; the last
-offset counts as a record, for other programs may write without Kafka transactions). Once a topic was read to there, its
-table shows all that the topic held at the moment of the question. That makes it exact, and says since when tombstones
-may have been missed: a topic that is not read to its end for longer than it keeps them is read anew, into another
-generation.
+Theory of operation. There are no cuts. The session writes what it read, with the offsets to go on from, and readers
+see it. To find out what that is worth, it asks the brokers now and then where the partitions end
+(``TopicReader.fence``; the last offset counts as a record, because other programs may write without Kafka
+transactions). Once a topic is read to there, its table shows everything that the topic held when the question was
+asked. That makes the table exact. It also says since when tombstones may have been missed: a topic that was not read to
+its end for longer than it keeps tombstones is read anew, into another generation.
 
-A topic that cannot be read as a table (it does not exist, it is not compacted) is told of and left alone, and looked at
-again; the others go on.
+A topic that cannot be read as a table (it does not exist, or is not compacted) is logged, left alone, and checked again
+later. The other topics go on.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from cdc.views.table.topic_writer import TopicWriter
 
 _RECORDS_PER_POLL: Final = 5_000
 _RECORDS_PER_COMMIT: Final = 30_000
-"""While a table loads; else what one poll brings is one commit."""
+"""Records of one commit while a table loads. Afterwards each poll is one commit."""
 _POLL_S: Final = 0.1
 _ASK_S: Final = 1.0
-"""How often the ends are asked for, at most."""
+"""How long to wait at least between two questions for the ends."""
 _LOOK_S: Final = 5.0
 _QUIET_S: Final = 10.0
-"""That nothing came is news, too: after that time it is written down."""
+"""The longest time without a commit. A commit without records still records that the tables are up to date."""
 
 log = structlog.get_logger("cdc.view")
 
 
 class TopicSession:
-    """One attempt.
+    """One attempt to follow topics; ends when it is told to, or with an error.
 
     Args:
         reader: fresh, with stamps.
         writer: fresh, and locked.
-        topics: to be followed.
-        stop: ends it.
-        on_commit: told after each commit, how many rows of each topic it changed.
+        topics: the topics to follow.
+        stop: ends the attempt.
+        on_commit: called after each commit with the number of changed rows by topic.
     """
 
     def __init__(
@@ -73,10 +73,10 @@ class TopicSession:
         self._pending = 0
 
     def run(self) -> None:
-        """Follow until ``stop`` is set; what was read by then is written.
+        """Follows the topics until ``stop`` is set, and writes what was read by then.
 
         Raises:
-            BeginAnew: start anew.
+            BeginAnew: a new session must begin.
             CdcError: the supervisor decides by its class.
         """
         self._writer.restore()
@@ -94,7 +94,7 @@ class TopicSession:
         self._commit()
 
     def _begin(self) -> None:
-        now = time.time()
+        now = time.time()  # taken first: a topic must never seem to have been read later than it was
         found = self._reader.look_at(self._topics)
         self._ids = _ids(found)
         for topic in self._topics:
@@ -114,7 +114,7 @@ class TopicSession:
         self._facts[topic] = facts
 
     def _read(self) -> int:
-        """Write what there is; returns how many records that were."""
+        """Writes the records that are there; returns how many there were."""
         if not self._facts:
             self._stop.wait(_POLL_S)
             return 0
@@ -125,15 +125,16 @@ class TopicSession:
         return len(records)
 
     def _ask(self) -> None:
-        """Ask where the topics end, once the last answer is reached."""
+        """Asks where the topics end, once the ends of the previous question are reached."""
         if self._awaited or not self._facts or time.monotonic() < self._ask_due:
             return
         self._ask_due = time.monotonic() + _ASK_S
+        # The time is taken first: the ends that come back may be newer, never older.
         self._asked_at, self._fence = time.time(), self._reader.fence(())
         self._awaited = set(self._facts)
 
     def _settle(self) -> bool:
-        """Find the topics that were read up to the fence; returns whether that changes the state of a table."""
+        """Finds the topics that were read up to the fence; returns whether that changed the state of a table."""
         positions = self._reader.positions()
         far = {topic for (topic, number), end in self._fence.items() if positions.get((topic, number), 0) < end}
         reached = self._awaited - far
@@ -142,10 +143,10 @@ class TopicSession:
         return bool(changed)
 
     def _refuse_overdue(self) -> None:
-        """Make sure that no tombstone can have come and gone unseen.
+        """Makes sure that no tombstone can have been compacted away unread.
 
         Raises:
-            BeginAnew: one can; the next session reads the topic anew.
+            BeginAnew: one may have been; the next session reads the topic anew.
         """
         now = time.time()
         for topic, facts in self._facts.items():
@@ -165,10 +166,10 @@ class TopicSession:
         self._committed_at = time.monotonic()
 
     def _look(self) -> None:
-        """See now and then whether all topics are still those that they were, and compacted.
+        """Checks every few seconds that all topics are still the same, and compacted.
 
         Raises:
-            BeginAnew: one is gone, was made anew, is not compacted any more, or can be read at last.
+            BeginAnew: a topic is gone, was recreated, is no longer compacted, or can be read now.
         """
         if time.monotonic() < self._look_due:
             return
@@ -177,19 +178,19 @@ class TopicSession:
         fit = {topic for topic, facts in found.items() if not _why_not(topic, facts)}
         if _ids(found) != self._ids or fit != self._facts.keys():
             log.warning(
-                "topics have changed: looking at them again",
-                remedy="wait: the tables are looked at again by themselves",
+                "a topic has changed: taking up all topics again",
+                remedy="wait: the topics are taken up again by themselves",
             )
             raise BeginAnew
 
 
 def _ids(found: Mapping[str, TopicFacts]) -> dict[str, tuple[str, int]]:
-    """Which topics these are, and how many partitions they have."""
+    """The id and the number of partitions of each topic."""
     return {topic: (facts.topic_id, len(facts.ends)) for topic, facts in found.items()}
 
 
 def _why_not(topic: str, facts: TopicFacts | None) -> str:
-    """Why a topic is no table; empty when it is."""
+    """Why a topic cannot be read as a table; empty when it can."""
     if facts is None:
         return f"topic {topic!r} does not exist"
     if facts.policy != "compact":

@@ -1,7 +1,7 @@
-"""The ASGI application: what is done with every request, and what is answered when something is wrong.
+"""The ASGI application: what happens to every request, and the answers when something is wrong.
 
-There is no framework between the server and the pages. A page takes checked values and gives bytes, so a framework's
-routing, validation and serialization would be paid for and not used: CONTRIBUTING.md has the measurement.
+There is no framework between the server and the pages. A page takes checked values and returns bytes, so a framework's
+routing, validation and serialization would cost time and bring nothing: CONTRIBUTING.md has the measurement.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from cdc.views.table.errors import NotLoaded, UnknownTable, WrongCursor, WrongKe
 App: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 
 _MAX_URL: Final = 8192
-"""Bytes; what most servers and proxies take."""
+"""Bytes that most servers and proxies accept."""
 _GRACE_S: Final = 1.0
-"""Waiting for ``min_lsn`` may take a whole request's time, and is to end with its own answer."""
+"""A wait for ``min_lsn`` may take the whole time of a request, and must still end with its own answer."""
 _READABLE: Final = (
     "Age",
     "Generation",
@@ -53,12 +53,12 @@ log = structlog.get_logger("cdc.serve")
 
 
 class Service:
-    """Everything that one process answers.
+    """Answers all requests of one process.
 
     Args:
-        desk: what it is answered from.
-        pages: by path.
-        tally: counts what is answered.
+        desk: the desk of the process.
+        pages: the pages by path.
+        tally: counts the answers.
     """
 
     def __init__(self, desk: Desk, pages: Pages, tally: Tally) -> None:
@@ -68,7 +68,7 @@ class Service:
         self._longest_s = desk.settings.request_timeout_s + _GRACE_S
 
     def app(self) -> App:
-        """For an ASGI server."""
+        """Returns the application for an ASGI server."""
         if not (origins := self._desk.settings.cors_origins):
             return self
         return CORSMiddleware(
@@ -80,22 +80,22 @@ class Service:
         )
 
     async def __call__(self, scope: Mapping[str, Any], receive: Any, send: Any) -> None:
-        """One request."""
+        """Answers one request."""
         began = time.perf_counter()
         route: Route | None = None
         try:
             route = self._pages.route(scope["raw_path"])
             answer = await self._answer(route, Call(scope, receive, send))
-        except Exception as error:  # noqa: BLE001 - each of them has its answer
+        except Exception as error:  # noqa: BLE001 - every error has an answer
             answer = refusal(error)
         if answer is None:
-            return  # it was sent while it was made
+            return  # the page sent its answer by itself
         self._tally.answered("other" if route is None else route.page, answer.status, time.perf_counter() - began)
         await send({"type": "http.response.start", "status": answer.status, "headers": answer.all_headers()})
         await send({"type": "http.response.body", "body": answer.body})
 
     def at_once(self, scope: Mapping[str, Any]) -> Answer | None:
-        """The answer to a request without a body, where the store is read in microseconds; None where it may wait."""
+        """Answers a request without a body if the local store does it in microseconds; None if it may have to wait."""
         began = time.perf_counter()
         route: Route | None = None
         try:
@@ -103,19 +103,19 @@ class Service:
             if not (route.is_brief and self._desk.is_local):
                 return None
             answer = _without_waiting(self._answer(route, Call(scope, None, None)))
-        except Exception as error:  # noqa: BLE001 - each of them has its answer
+        except Exception as error:  # noqa: BLE001 - every error has an answer
             answer = refusal(error)
         self._tally.answered("other" if route is None else route.page, answer.status, time.perf_counter() - began)
         return answer
 
     async def _answer(self, route: Route, call: Call) -> Answer | None:
         scope = call.scope
-        access = self._pages.access(route, scope["headers"])  # first: other answers tell which paths there are
+        access = self._pages.access(route, scope["headers"])  # first: any other answer reveals which paths exist
         if scope["method"] not in route.methods:
             allowed = [(b"allow", ", ".join(route.methods).encode())]
             raise Problem("wrong-method", f"This page takes {' and '.join(route.methods)}.", allowed)
         if len(scope["raw_path"]) + len(scope["query_string"]) > _MAX_URL:
-            raise Problem("url-too-long", f"The URL is longer than {_MAX_URL} bytes. POST rows:batchGet takes more.")
+            raise Problem("url-too-long", f"The URL is longer than {_MAX_URL} bytes. Use POST rows:batchGet instead.")
         asked = ViewRequest(access, scope["headers"], call.query(route))
         if route.is_brief and not asked.query:
             return await route.respond(call, asked)
@@ -126,17 +126,17 @@ class Service:
 
 
 def _without_waiting(answering: Coroutine[Any, Any, Answer | None]) -> Answer:
-    """What a coroutine gives that never waits: an event loop's task would cost as much as all that it does."""
+    """Runs a coroutine that never waits. A task in the event loop would cost as much as the answer itself."""
     try:
         answering.send(None)
     except StopIteration as done:
         return cast(Answer, done.value)
     answering.close()
-    raise AssertionError("a page that takes microseconds waited for something")
+    raise AssertionError("a page that must not wait waited for something")
 
 
 def refusal(error: Exception) -> Answer:
-    """The answer to what went wrong: ours, the store's, or the caller's."""
+    """Makes the answer to an error: the caller's, the store's, or our own."""
     match error:
         case Problem():
             problem = error
@@ -156,7 +156,7 @@ def refusal(error: Exception) -> Answer:
             log.error(
                 "internal error while answering a request",
                 exc_info=error,
-                remedy="report it with this traceback; all else goes on",
+                remedy="report it with this traceback; other requests are not affected",
             )
             problem = Problem("our-bug", "The service's log says what went wrong. Please report it.")
     return Answer(problem.status, [(b"cache-control", b"no-store"), *problem.headers], problem.body(), PROBLEM_JSON)

@@ -1,4 +1,4 @@
-"""Pages that are answered beside the service's own, as threads answer them: the dashboard's."""
+"""Pages of the dashboard, answered beside the service's own. They run in threads."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from cdc.views.query.watching import Watching
 
 ROOT: Final = "/dashboard/"
 _THREADS: Final = 20
-"""As many as may watch, and some for the pages themselves."""
+"""Enough for all who may watch at once, and a few more for the other pages."""
 
 
 class Beside:
-    """An ASGI application before another one.
+    """An ASGI application in front of another one.
 
     Args:
         app: answers everything else.
-        pages: answer ``/`` and what is below ``/dashboard/``; they check by themselves who may see them. They are open
+        pages: answer ``/`` and everything below ``/dashboard/``, and check by themselves who may see it. They stay open
             until the service stops.
         stopping: set when the service stops.
     """
@@ -37,7 +37,7 @@ class Beside:
         self._end = asyncio.get_running_loop().create_task(self._close())
 
     async def __call__(self, scope: Mapping[str, Any], receive: Any, send: Any) -> None:
-        """One request."""
+        """Answers one request."""
         path = scope["raw_path"].decode("latin-1")
         if scope["method"] not in ("GET", "HEAD") or not (path == "/" or path.startswith(ROOT)):
             await self._app(scope, receive, send)
@@ -57,8 +57,8 @@ class Beside:
         await asyncio.get_running_loop().run_in_executor(self._threads, self._opened.close)
 
     async def _pieces(self, body: Generator[bytes, None, None]) -> AsyncGenerator[bytes, None]:
-        """Each piece is waited for in a thread, which goes on for a while when nobody reads any more."""
-        alone = threading.Lock()
+        """Yields the pieces of a body. Each is waited for in a thread, which may outlive the client for a while."""
+        alone = threading.Lock()  # a generator cannot be closed while a thread is still in it
 
         def step() -> bytes | None:
             with alone:

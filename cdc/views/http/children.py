@@ -1,4 +1,4 @@
-"""The processes that answer: started afresh, replaced when they die, ended with their parent."""
+"""The serving processes: spawned, replaced when they die, ended with their parent."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from cdc.views.http.http import Server
 from cdc.views.http.listening import MakeServer
 
 LONGEST_STOP_S: Final = 15.0
-"""For a process to end; requests under way and those who watch have ten seconds of them."""
+"""How long a process may take to end; requests under way and watches have ten of these seconds."""
 _SHORT_LIFE_S: Final = 5.0
 _PAUSES_S: Final = (0.0, 0.5, 1.0, 2.0, 5.0)
-"""Before a process is started in the place of one that lived no longer than that."""
+"""Pauses before the next start, by how many processes in a row lived for less than ``_SHORT_LIFE_S``."""
 _LOOK_S: Final = 0.5
 
 log = structlog.get_logger("cdc.serve")
 
 
 def answer_as_child(make: MakeServer, listening: socket.socket) -> None:
-    """Answer in a process that ``Children`` started, until it is told to stop, or its parent is gone."""
+    """Serves in a process that ``Children`` started, until it is told to stop or its parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which says when to stop
     parent = multiprocessing.parent_process()
     assert parent is not None
@@ -42,21 +42,21 @@ def answer_as_child(make: MakeServer, listening: socket.socket) -> None:
         loop.add_signal_handler(signal.SIGTERM, server.stop)
         loop.add_reader(parent.sentinel, _orphaned, server, loop, parent.sentinel)
         await server.serve([listening])
-        os._exit(0)  # all is answered; a thread that waits for a server, or a loop that does not close, holds up nobody
+        os._exit(0)  # everything is answered: do not wait for threads that wait for a server, or for the loop to close
 
     uvloop.run(serve())
 
 
 def _orphaned(server: Server, loop: asyncio.AbstractEventLoop, sentinel: int) -> None:
     log.warning(
-        "the parent process is gone: stopping", remedy="start cdc serve again; look who killed it (out of memory?)"
+        "the parent process is gone: stopping", remedy="start cdc serve again; find out what killed it (out of memory?)"
     )
     loop.remove_reader(sentinel)
     server.stop()
 
 
 class _Child(NamedTuple):
-    """A process, and how many before it in its place lived shortly."""
+    """A process, and how many processes in a row before it ended soon after their start."""
 
     number: int
     process: SpawnProcess
@@ -68,10 +68,10 @@ class Children:
     """Keeps a number of processes alive.
 
     Args:
-        target: what each does; it must be found by its name in its module, for the process is started afresh.
-        arguments: of the target for the process of that number, from 0.
-        count: how many.
-        on_signal: called with the number of the signal that ended one of them, before another is started.
+        target: the function that each process runs. It must be importable by name, because processes are spawned.
+        arguments: makes the arguments for a process from its number, which counts from 0.
+        count: how many processes.
+        on_signal: called with the number of the signal that ended a process, before its successor starts.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class Children:
         self._living: list[_Child] = [self._start(number, 0) for number in range(count)]
 
     def run(self, stop: threading.Event, look: Callable[[], None]) -> None:
-        """Replace processes that die, until ``stop``; then end all of them. For a thread of its own.
+        """Replaces processes that die, until ``stop``; then ends all of them. Runs in a thread of its own.
 
         Args:
-            stop: ends it.
-            look: called several times a second.
+            stop: ends the loop.
+            look: called about twice a second.
         """
         try:
             while not stop.is_set():
@@ -110,11 +110,11 @@ class Children:
         pause_s = _PAUSES_S[min(short, len(_PAUSES_S) - 1)]
         exit_code = dead.process.exitcode or 0
         log.error(
-            "a process that answers died; starting another",
+            "a serving process died; starting another",
             exit_code=exit_code,
             signal=signal.Signals(-exit_code).name if exit_code < 0 else None,
             pause_s=pause_s or None,
-            remedy="wait: another one starts by itself; if they die again and again, look at memory and the log above",
+            remedy="wait: another one starts by itself; if processes keep dying, check memory and the log above",
         )
         if exit_code < 0:
             self._on_signal(-exit_code)
@@ -137,7 +137,7 @@ class Children:
             each.process.join(max(ends_at - time.monotonic(), 0))
             if each.process.is_alive():
                 log.error(
-                    "a process did not end in time: it is killed",
+                    "a process did not end in time: killing it",
                     limit_s=LONGEST_STOP_S,
                     remedy="leave it: it is killed; a client or a disk that hangs held it up",
                 )

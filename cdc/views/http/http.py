@@ -1,4 +1,4 @@
-"""uvicorn, as this service runs it: its protocol, its limits, and a stop that those who watch are told of."""
+"""uvicorn as this service runs it: its protocol, its limits, and a stop that watchers are told about."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from cdc.views.http.application import App
 from cdc.views.http.protocol import IDLE_S, AtOnce, Protocol
 
 _CONNECTIONS: Final = 1000
-"""Beside the watches; more are answered with 503. A process may have 1024 files open on most systems."""
+"""Connections beside the watches; more are answered with 503. On most systems a process may have 1024 files open."""
 _STOP_S: Final = 10
-"""For requests under way when the service stops."""
+"""How long requests under way may take when the service stops."""
 _FAREWELL_S: Final = 0.5
-"""For a client to take the end of an answer, and to close its side. Who is idle looks when it asks again."""
+"""How long a client may take to read the end of an answer and close its side. An idle client notices when it asks
+again."""
 
 Refresh: TypeAlias = Callable[[], Awaitable[None]]
 
@@ -29,10 +30,10 @@ class Server(uvicorn.Server):
     """Serves until ``stop``; leaves signals to the process.
 
     Args:
-        app: answers.
-        at_once: answers what need not wait.
-        settings: TLS.
-        stopping: is set first when it stops.
+        app: answers requests.
+        at_once: answers requests that need no waiting.
+        settings: TLS, and the limits.
+        stopping: set first when the server stops.
         refresh: called again and again.
         every_s: seconds between two of these calls.
     """
@@ -64,18 +65,18 @@ class Server(uvicorn.Server):
         )
 
     def stop(self) -> None:
-        """End soon; may be called from anywhere."""
+        """Tells the server to end soon. Call it from any thread."""
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Tell those who watch, then wait for what is under way."""
+        """Tells the watchers, then waits for the requests under way."""
         self._stopping.set()
         letting_go = asyncio.create_task(self._let_go())
         await super().shutdown(sockets)
         letting_go.cancel()
 
     async def _let_go(self) -> None:
-        """Cut off who was told that the connection is closed, and does not answer: TLS would wait for half a minute."""
+        """Cuts off clients that do not answer the end of the connection: TLS would wait for them for half a minute."""
         told: set[Any] = set()
         while True:
             await asyncio.sleep(_FAREWELL_S)
@@ -89,5 +90,5 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals belong to the process, not to one of its servers."""
+        """Leaves signals alone: they belong to the process, not to one of its servers."""
         yield

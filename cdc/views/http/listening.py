@@ -1,4 +1,4 @@
-"""The socket of a service, and a thread that answers on it."""
+"""The socket of a service, and a thread that serves on it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from cdc.views.http.http import Server
 _BACKLOG: Final = 2048
 
 MakeServer = Callable[[], Server]
-"""Called in the event loop in which the server is to run."""
+"""Makes the server. Call it in the event loop in which the server runs."""
 
 
 def listen(settings: ServeConfig) -> socket.socket:
-    """The socket that all processes answer on.
+    """Opens the socket on which all processes answer.
 
     Raises:
         ConfigError: the address cannot be listened on.
@@ -27,7 +27,7 @@ def listen(settings: ServeConfig) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         listening = socket.create_server((settings.host, settings.port), family=family, backlog=_BACKLOG)
-    except (OSError, TypeError) as error:  # the latter of a host that no name can be
+    except (OSError, TypeError) as error:  # TypeError: the text cannot be a host name
         raise ConfigError(
             f"cannot listen on {settings.host}:{settings.port}: {getattr(error, 'strerror', None) or error}",
             remedy="choose another serve.host or serve.port, or --port; 0 picks a free port",
@@ -37,17 +37,17 @@ def listen(settings: ServeConfig) -> socket.socket:
 
 
 def url_of(listening: socket.socket, settings: ServeConfig) -> str:
-    """Where to ask."""
+    """The URL of the service."""
     scheme = "https" if settings.tls_cert is not None else "http"
     host, port = listening.getsockname()[:2]
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 class ServerThread:
-    """Answers in this process.
+    """Serves in this process.
 
     Args:
-        make: the server.
+        make: makes the server.
         listening: the socket.
     """
 
@@ -58,11 +58,11 @@ class ServerThread:
         self._is_stopped = False
 
     def run(self) -> None:
-        """Until ``stop``; for a thread of its own."""
+        """Serves until ``stop``. Runs in a thread of its own."""
         uvloop.run(self._serve())
 
     def stop(self) -> None:
-        """End soon."""
+        """Tells the server to end soon."""
         self._is_stopped = True
         if self._server is not None:
             self._server.stop()

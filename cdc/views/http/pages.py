@@ -1,4 +1,4 @@
-"""What there is to ask for: path → page."""
+"""The pages of the service: path → page."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _OPEN: Final = frozenset({b"live", b"ready"})
 
 
 class Call(NamedTuple):
-    """A request as ASGI has it."""
+    """A request in ASGI's form."""
 
     scope: Mapping[str, Any]
     receive: Any
     send: Any
 
     def query(self, route: Route) -> Query:
-        """Its parameters, of those that the page takes."""
+        """Parses the parameters; refuses those that the page does not take."""
         return parse_query(self.scope["query_string"], route.parameters)
 
 
@@ -55,17 +55,17 @@ Respond: TypeAlias = Callable[[Call, ViewRequest], Awaitable[Answer | None]]
 
 
 class Route(NamedTuple):
-    """A page that a path names.
+    """The page that a path names.
 
     Attributes:
-        page: what it is counted as.
-        respond: gives the answer; None when it was sent already.
-        parameters: that it takes.
-        methods: that it takes.
-        is_open: needs no token.
-        is_brief: takes microseconds, unless a parameter makes it wait.
-        alias_of: the table that a short path stands for. Who may not read that learns of no such path.
-        is_known: whether there is such a page.
+        page: the name under which requests are counted.
+        respond: makes the answer; None when it was sent already.
+        parameters: the parameters that the page takes.
+        methods: the methods that the page takes.
+        is_open: whether the page needs no token.
+        is_brief: whether the page takes microseconds, unless a parameter makes it wait.
+        alias_of: the table that a short path stands for. Callers who may not read it get ``no-page``.
+        is_known: whether the page exists.
     """
 
     page: Page
@@ -82,10 +82,10 @@ class Pages:
     """The pages of one process.
 
     Args:
-        desk: what they are answered from.
+        desk: the desk of the process.
         past: reads histories.
         published: what ``/metrics`` shows; watches are counted there.
-        stopping: set when the service stops: whoever watches is told.
+        stopping: set when the service stops, so that watches end.
     """
 
     def __init__(self, desk: Desk, past: Past, published: PublishedMetrics, stopping: asyncio.Event) -> None:
@@ -100,7 +100,7 @@ class Pages:
         self._aliases = [(path.encode(), table) for path, table in desk.settings.table_of().items()]
 
     def access(self, route: Route, headers: Headers) -> Access:
-        """Of the caller.
+        """Returns what the caller may read.
 
         Raises:
             Problem: ``no-token``, ``foreign-host`` or ``no-page``.
@@ -111,13 +111,11 @@ class Pages:
             self._hosts.check(headers)
         access = self._desk.tokens.access(headers)
         if not route.is_known or (route.alias_of and not access.may_read(route.alias_of)):
-            raise Problem(
-                "no-page", "There is no such page. Begin with /v1/tables; /openapi.json describes all of them."
-            )
+            raise Problem("no-page", "There is no such page. Begin with /v1/tables; /openapi.json describes all pages.")
         return access
 
     def route(self, path: bytes) -> Route:
-        """The page of a path, which is still percent-encoded.
+        """Returns the page of a path, which is still percent-encoded.
 
         Raises:
             Problem: ``no-page``: the path is not UTF-8.
@@ -179,10 +177,10 @@ class Pages:
         table = await self._fresh(name, asked)
         if (key := asked.query.get("key")) is None:
             if "as_of" in asked.query:
-                raise Problem("bad-parameter", "as_of is for one row: name its key. cdc snapshot writes whole tables.")
+                raise Problem("bad-parameter", "as_of needs the key of one row. cdc snapshot writes whole tables.")
             return await rows.page(self._desk, asked, table)
         if others := asked.query.keys() - _ONE_ROW - {"key"}:
-            raise Problem("bad-parameter", f"key names one row; leave {', '.join(sorted(others))} out.")
+            raise Problem("bad-parameter", f"key asks for one row; leave out {', '.join(sorted(others))}.")
         return await self._one(asked, name, lambda known: from_query(known, key))
 
     async def _batch(self, name: str, call: Call, asked: ViewRequest) -> Answer:
@@ -193,7 +191,7 @@ class Pages:
         return await rows.count(self._desk, await self._fresh(name, asked))
 
     async def _fresh(self, name: str, asked: ViewRequest) -> AskedTable:
-        """The table, once it shows the commit that the caller wants to see."""
+        """Returns the table, once it shows the commit that the caller wants to see."""
         asked.access.check(name)
         await self._desk.wait(name, asked.query)
         return await self._desk.table(name, asked.access)
@@ -255,7 +253,7 @@ class Pages:
     async def _while_allowed(
         self, told: AsyncGenerator[bytes, None], asked: ViewRequest, name: str
     ) -> AsyncGenerator[bytes, None]:
-        """What is told, until the token of the caller is taken out, or names the table no more."""
+        """Yields events until the caller's token is removed, or no longer names the table."""
         async with aclosing(told):
             async for each in told:
                 self._desk.tokens.access(asked.headers).check(name)

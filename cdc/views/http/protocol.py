@@ -1,9 +1,8 @@
-"""Each connection: uvicorn's protocol, with limits of our own, and a short way for what is answered at once.
+"""A connection: uvicorn's protocol, with limits of our own, and a fast path for answers that need no waiting.
 
-uvicorn makes a task, a queue and a dozen objects for each request, and writes head and body one after the other. All of
-that costs more than looking up a row. So a request that has no body, and that nobody has to wait for, is answered as
-soon as its head was read, in one piece; whatever is not as plain as that goes uvicorn's way. What is answered is the
-same on both: ``Service`` decides it.
+uvicorn makes a task, a queue and a dozen objects for each request, and writes head and body separately. All of that
+costs more than looking up a row. So a request that has no body and needs no waiting is answered as soon as its head was
+read, in one piece. Every other request goes uvicorn's way. Both ways give the same answers: ``Service`` makes them.
 """
 
 from __future__ import annotations
@@ -20,31 +19,32 @@ from cdc.base.web.problem import Headers
 from cdc.views.query.answer import Answer
 
 MAX_HEAD: Final = 64 * 1024
-"""Bytes of a request's line and headers together, or of what frames its body; httptools itself has no limit."""
+"""Bytes of a request's line and headers together, or of the framing of its body; httptools itself has no limit."""
 SLOWEST_HEAD_S: Final = 10.0
-"""For a request's head to arrive, the next one included: a connection that never asks is closed."""
+"""How long a request's head may take to arrive, also on a connection that was used before. A connection that never asks
+is closed."""
 IDLE_S: Final = 10
-"""Between two requests of a connection."""
+"""How long a connection may be idle between two requests."""
 _AT_ONCE: Final = 32
-"""Requests that one piece of what a client sent has answered at once: a client that sends thousands in one piece, and
-waits for no answer, is not to hold up the others for longer than a millisecond."""
+"""How many requests of one received piece take the fast path. A client that sends thousands of requests in one piece
+must not hold up the others for longer than a millisecond."""
 
 _NOT_PLAIN: Final = frozenset((b"content-length", b"transfer-encoding", b"expect", b"upgrade", b"origin"))
-"""Headers of requests that have a body, or that somebody else than a page looks at."""
+"""Headers of requests that have a body, or that need more than a page to answer: CORS, ``Expect``, upgrades."""
 
 AtOnce: TypeAlias = Callable[[Mapping[str, Any]], Answer | None]
-"""An ASGI scope → the answer; None when it takes longer."""
+"""An ASGI scope → the answer; None when the answer has to wait for something."""
 
 log = structlog.get_logger("cdc.serve")
 
 
 class _OnePiece:
-    """What a cycle of uvicorn writes to: the head of an answer waits for the body, and both go out in one call of the
-    kernel. A head whose body takes longer goes out by itself as soon as the event loop has nothing else to do.
+    """The transport for uvicorn's request cycles. It holds back the head of an answer until the body comes, so that
+    both go out in one system call. If the body takes longer, the head goes out as soon as the event loop is idle.
 
     Args:
-        transport: of the connection.
-        loop: that it belongs to.
+        transport: the connection's transport.
+        loop: the connection's event loop.
     """
 
     def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
@@ -73,11 +73,11 @@ class _OnePiece:
 
 
 class Protocol(HttpToolsProtocol):
-    """Limits what is no body, ends those who never ask, and lets the application cut a connection off.
+    """Limits the size of heads, closes connections that never ask, and lets the application cut a connection off.
 
     Args:
-        at_once: answers what need not wait.
-        uvicorns: what uvicorn gives its protocol.
+        at_once: makes answers that need no waiting.
+        uvicorns: the arguments that uvicorn gives its protocol.
     """
 
     def __init__(self, at_once: AtOnce, **uvicorns: Any) -> None:
@@ -105,12 +105,12 @@ class Protocol(HttpToolsProtocol):
         if self._loose <= MAX_HEAD or self.transport.is_closing():
             return
         if self._is_answering or not self._is_in_head:
-            self.transport.abort()  # an answer is under way, or was given: another one would be taken for a part of it
+            self.transport.abort()  # an answer is under way or sent: the client would take a 431 for a part of it
             return
         log.warning(
             "a request was refused: its head is too large",
             limit=MAX_HEAD,
-            remedy="let the client send fewer or shorter headers, or put a long key into the body of batchGet",
+            remedy="let the client send fewer or shorter headers; put long keys into the body of rows:batchGet",
         )
         self.transport.write(b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n\r\n")
         self.transport.close()
@@ -124,7 +124,7 @@ class Protocol(HttpToolsProtocol):
             self._patience.wait(SLOWEST_HEAD_S, self.transport.abort)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._is_in_head:  # trailers come behind the body: nobody reads them, and they would pass for headers
+        if self._is_in_head:  # skip trailers, which come after the body: they would pass for headers
             name = name.lower()
             if name in _NOT_PLAIN:
                 self._is_plain = False
@@ -135,6 +135,7 @@ class Protocol(HttpToolsProtocol):
         self._patience.rest()
         if not (self._is_plain and self._is_free() and self._answer_at_once()):
             super().on_headers_complete()
+            # uvicorn writes head and body separately: join them.
             self.cycle.transport = cast(asyncio.Transport, self._one_piece)
 
     def on_body(self, body: bytes) -> None:
@@ -147,11 +148,11 @@ class Protocol(HttpToolsProtocol):
             super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        self._one_piece.flush()  # an answer to HEAD has no body
+        self._one_piece.flush()  # an answer to HEAD has no body, so its head is still held back
         super().on_response_complete()
         self._is_answering = not self.cycle.response_complete
         if not self._is_answering:
-            # uvicorn's own time for the next request is over with the first byte, even if that belongs to none.
+            # uvicorn's own timer for the next request stops at the first byte, even if no request follows.
             self._patience.wait(SLOWEST_HEAD_S, self.transport.close)
 
     def _is_free(self) -> bool:
@@ -169,7 +170,7 @@ class Protocol(HttpToolsProtocol):
         return cycle is not None and not cycle.response_complete
 
     def _answer_at_once(self) -> bool:
-        """False when uvicorn has to do it."""
+        """Answers on the fast path; returns False if the request has to go uvicorn's way."""
         parser, url = self.parser, self.url
         method = parser.get_method()
         if method not in (b"GET", b"HEAD") or b"?" in url or b"#" in url or not url.startswith(b"/"):
@@ -190,10 +191,10 @@ class Protocol(HttpToolsProtocol):
 
 
 def head_of(answer: Answer, usual: Headers) -> bytes:
-    """Status and headers, as they are sent.
+    """Writes the status line and the headers.
 
     Args:
-        answer: whose head it is.
+        answer: the answer.
         usual: headers of every answer.
 
     Raises:
@@ -202,5 +203,5 @@ def head_of(answer: Answer, usual: Headers) -> bytes:
     headers = [*usual, *answer.all_headers()]
     lines = b"".join([b"%b: %b\r\n" % each for each in headers])
     if lines.count(b"\n") != len(headers) or lines.count(b"\r") != len(headers):
-        raise ValueError("a line break in a header would let its value pass for another header")
+        raise ValueError("a header contains a line break, so a part of its value would pass for another header")
     return b"%b%b\r\n" % (STATUS_LINE[answer.status], lines)

@@ -1,4 +1,4 @@
-"""``/metrics``: what all processes counted, and what the view is worth."""
+"""``/metrics``: the counts of all processes, and the state of the view."""
 
 from __future__ import annotations
 
@@ -18,29 +18,30 @@ from cdc.views.table.table_view import TableView
 
 _WAITS: Final = re.compile(rb'^cdc_feed_waiting_seconds\{server="(kafka|source|replica)"\} ([0-9.e+]+)$', re.MULTILINE)
 _SERVERS: Final = {"kafka": "Kafka to answer", "source": "the source to answer", "replica": "the store to take rows"}
-_LOOK: Final = "look at that server: does it answer, and has its disk room?"
+_LOOK: Final = "check that server: is it up, and does its disk have room?"
 
 
 class PublishedMetrics(NamedTuple):
-    """What there is to show.
+    """The sources of ``/metrics``.
 
     Attributes:
-        tally: of the process.
-        more: what the process that fills the view counts, as Prometheus reads it.
+        tally: the counts of the process.
+        more: returns the metrics of the process that fills the view, in Prometheus's format.
     """
 
     tally: Tally
     more: Callable[[], bytes]
 
     def page(self, views: Sequence[TableView]) -> Answer:
-        """The page, for Prometheus."""
+        """Makes the page, in Prometheus's format."""
         registry = ServeMetrics(self.tally.numbers, lambda: _served(views)).registry
         said = generate_latest(registry) + self.more()
         return Answer(200, [(b"cache-control", b"no-store")], said, CONTENT_TYPE_LATEST.encode())
 
 
 def _served(views: Sequence[TableView]) -> ServedView | None:
-    """None when the store does not answer: gauges that are gone can be alarmed about, old ones cannot."""
+    """Reads the state of the view; None if the store does not answer. A gauge that is missing can raise an alarm, one
+    that keeps an old value cannot."""
     now = time.time()
     try:
         known = [(view, view.facts()) for view in views]
@@ -60,10 +61,10 @@ def _served(views: Sequence[TableView]) -> ServedView | None:
 
 
 def feed_waits(said: bytes) -> list[dict[str, object]]:
-    """For whom the process that fills the view waits, as its metrics have it.
+    """The servers for which the filling process is waiting.
 
     Args:
-        said: these, as Prometheus reads them.
+        said: its metrics, in Prometheus's format.
     """
     found = ((server.decode(), float(seconds)) for server, seconds in _WAITS.findall(said))
     return [

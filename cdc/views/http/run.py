@@ -1,7 +1,7 @@
-"""``cdc serve``, put together: the view is filled in this process, and others answer from it.
+"""``cdc serve`` as a whole: this process fills the view, and other processes answer from it.
 
-The others open their store when the first question comes: a server that is away then is an answer, and no reason to
-end. What the feed has to say in ``/metrics`` they read from memory that all of them share.
+They open their store at the first question. If its server is away then, that question gets a 503, and the process goes
+on. They read the feed's part of ``/metrics`` from memory that all of them share.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ from cdc.views.store.port import Answer, Store, StoreSize, StoreSnapshot, Transa
 from cdc.views.table.table_view import TableView
 
 _REFRESH_S: Final = 2
-"""Between two looks at the file of tokens, and at the certificate."""
+"""How often to look at the file of tokens and at the certificate."""
 
 
 OpenPages: TypeAlias = Callable[[Config, Callable[[], bytes]], AbstractContextManager[DaemonPages]]
-"""Makes pages that are shown beside the service's own, of the configuration and of what ``/metrics`` says."""
+"""Opens pages to show beside the service's own, from the configuration and a function that returns ``/metrics``."""
 
 
 def make_server(
@@ -69,14 +69,14 @@ def make_server(
     more_metrics: Callable[[], bytes],
     open_pages: OpenPages | None = None,
 ) -> Server:
-    """A server for the event loop that runs now.
+    """Makes a server for the running event loop.
 
     Args:
         config: of the whole deployment; histories are read with it.
-        served: what is asked.
-        tally: of this process.
-        more_metrics: what ``/metrics`` shows beside its own, as Prometheus reads it.
-        open_pages: what is shown at ``/``.
+        served: the views to answer from.
+        tally: the counts of this process.
+        more_metrics: returns metrics to add to ``/metrics``, in Prometheus's format.
+        open_pages: opens the pages that are shown at ``/``.
 
     Raises:
         ConfigError: the file of tokens is wrong.
@@ -105,10 +105,10 @@ def make_server(
 
 
 class OpenedWhenAsked:
-    """``Store``, as far as readers need it.
+    """A ``Store`` for readers that is opened at the first question.
 
     Args:
-        open_store: opens the store that is asked.
+        open_store: opens the store.
     """
 
     def __init__(self, open_store: Callable[[], Store]) -> None:
@@ -117,33 +117,33 @@ class OpenedWhenAsked:
         self._guard = threading.Lock()
 
     def lock(self) -> bool:
-        """As ``Store.lock``, which this one refuses."""
+        """Refuses: this store is only read."""
         raise StoreRefused(
             "this store was opened for reading only",
             remedy="let the process that fills the view write: cdc serve without --no-feed",
         )
 
     def begin(self) -> Transaction:
-        """As ``Store.begin``, which this one refuses."""
+        """Refuses: this store is only read."""
         raise StoreRefused(
             "this store was opened for reading only",
             remedy="let the process that fills the view write: cdc serve without --no-feed",
         )
 
     def read(self, query: Callable[[StoreSnapshot], Answer]) -> Answer:
-        """As ``Store.read``."""
+        """Runs a query on the store."""
         return self._store().read(query)
 
     def version(self) -> int:
-        """As ``Store.version``."""
+        """Returns the version of the store."""
         return self._store().version()
 
     def size(self) -> StoreSize:
-        """As ``Store.size``."""
+        """Returns the size of the store."""
         return self._store().size()
 
     def close(self) -> None:
-        """As ``Store.close``."""
+        """Closes the store if it was opened."""
         with self._guard:
             if self._opened is not None:
                 self._opened.close()
@@ -158,25 +158,28 @@ class OpenedWhenAsked:
 
 
 _SIZE: Final = 256 * 1024
-"""Bytes: some thousand tables. What is longer is not shown."""
+"""Bytes of metrics: enough for some thousand tables. A longer text is not shown."""
 _TRIES: Final = 3
 
 
 class SharedNotice(NamedTuple):
-    """The memory. It may be handed to a process that is spawned."""
+    """The shared memory of a notice. It may be passed to a spawned process."""
 
     text: Any
     marks: Any
 
 
 def shared_notice() -> SharedNotice:
-    """An empty one."""
+    """Makes an empty notice."""
     context = multiprocessing.get_context("spawn")
     return SharedNotice(context.RawArray("c", _SIZE), context.RawArray("q", 2))
 
 
 class Notice:
-    """No lock: a process that is killed would keep it. The reader looks whether it was written meanwhile.
+    """A text in shared memory, written by one process and read by all.
+
+    There is no lock, because a process that is killed would keep it. A reader checks whether the text was written
+    meanwhile: the first mark counts up before and after each write, and is odd in between.
 
     Args:
         shared: the memory.
@@ -187,7 +190,7 @@ class Notice:
         self._marks = shared.marks
 
     def write(self, text: bytes) -> None:
-        """Put a text in the place of the one before; by one process only."""
+        """Replaces the text. Only one process may write."""
         if len(text) > _SIZE:
             text = b""
         self._marks[0] += 1
@@ -196,7 +199,7 @@ class Notice:
         self._marks[0] += 1
 
     def read(self) -> bytes:
-        """The text; nothing when it is being written again and again."""
+        """Reads the text; empty if it is being written at each attempt."""
         for _ in range(_TRIES):
             before = self._marks[0]
             text = bytes(self._text[: self._marks[1]])
@@ -206,13 +209,13 @@ class Notice:
 
 
 _SENT: Final = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""By these somebody ends a process; by others (SIGBUS, SIGSEGV, …) the machine does."""
+"""Signals by which somebody ends a process. By others (SIGBUS, SIGSEGV, …) the machine does."""
 
 log = structlog.get_logger("cdc.serve")
 
 
 class Shared(NamedTuple):
-    """What the processes of a service share. It may be handed to a process that is spawned."""
+    """What the processes of a service share. It may be passed to a spawned process."""
 
     config: Config
     log_level: str
@@ -230,14 +233,14 @@ def run_service(
     feeds: bool = True,
     open_pages: OpenPages | None = None,
 ) -> None:
-    """Answer until ``stop`` is set, which also happens when a feed cannot go on.
+    """Answers until ``stop`` is set, which also happens when a feed cannot go on.
 
     Args:
         config: with a ``view`` section.
-        stop: ends it.
-        log_level: of the processes that answer.
-        feeds: fill the view, too; otherwise another process does.
-        open_pages: what is shown at ``/``; found by its name in its module, for processes are started afresh.
+        stop: ends the service.
+        log_level: the log level of the serving processes.
+        feeds: whether to fill the view here; otherwise another process does.
+        open_pages: opens the pages at ``/``. It must be importable by name, because processes are spawned.
 
     Raises:
         CdcError: the operator must act.
@@ -268,25 +271,27 @@ def run_service(
 
 
 def check(settings: ServeConfig, *, in_memory: bool, feeds: bool) -> None:
-    """What would otherwise be found out by processes that nobody looks at.
+    """Finds errors that serving processes would otherwise report, where nobody sees them.
 
     Raises:
         ConfigError: names the option.
     """
     if in_memory and (settings.workers > 1 or not feeds):
         raise ConfigError(
-            "a store in memory is in one process, which fills it and answers from it",
-            remedy="set serve.workers: 1 and leave --no-feed out, or name a folder or a Redis server in view.store",
+            "a store in memory belongs to one process, which fills it and answers from it",
+            remedy="set serve.workers: 1 and leave out --no-feed, or name a folder or a Redis server in view.store",
         )
     Tokens(None if settings.tokens_file is None else Path(settings.tokens_file))
     if settings.tls_cert is not None and settings.tls_key is not None:
         Certificate(settings.tls_cert, settings.tls_key).check()
     if settings.tokens_file is None and not _is_loopback(settings.host):
-        log.warning("everybody who reaches the port reads everything", host=settings.host, remedy="serve.tokens_file")
+        log.warning(
+            "anybody who can reach the port can read every table", host=settings.host, remedy="set serve.tokens_file"
+        )
 
 
 def served_of(config: Config, stores: ViewStores) -> Served:
-    """The parts of the view that the configuration wants, for reading."""
+    """Opens the parts of the view that the configuration wants, for reading."""
     view = wanted_view(config)
 
     def part(name: str) -> TableView:
@@ -298,7 +303,7 @@ def served_of(config: Config, stores: ViewStores) -> Served:
 
 
 def answer(shared: Shared, number: int) -> None:
-    """One process that answers; started by ``Children``."""
+    """Runs one serving process; ``Children`` starts it."""
     configure(shared.log_level, shared.config.secrets())
     _tell_crashes()
     served = served_of(shared.config, ViewStores(shared.config))
@@ -306,7 +311,7 @@ def answer(shared: Shared, number: int) -> None:
 
 
 def _tell_crashes() -> None:
-    """A process that the machine ends, for it read behind the end of a file, say, is to leave a line all the same."""
+    """Makes a crash leave a traceback, for example the SIGBUS after reading past the end of a mapped file."""
     if not faulthandler.is_enabled() and sys.__stderr__ is not None:
         faulthandler.enable(sys.__stderr__, all_threads=False)
 
@@ -322,7 +327,7 @@ def _tell(notice: Notice, meter: FeedMeter) -> None:
 
 
 class _There:
-    """Other processes answer."""
+    """Serves in other processes."""
 
     def __init__(self, shared: Shared, count: int, tell: Callable[[], None], stores: ViewStores) -> None:
         self._children = Children(answer, lambda number: (shared, number), count, self._look_through)
@@ -330,7 +335,7 @@ class _There:
         self._stores = stores
 
     def _look_through(self, number: int) -> None:
-        """Find out whether what the process read ended it: then nobody is to read that again."""
+        """Checks the stores after a crash: damaged data must not be read again, and may be what caused it."""
         if number not in _SENT:
             self._stores.look_through()
 
@@ -339,7 +344,7 @@ class _There:
 
 
 class _Here:
-    """This process answers."""
+    """Serves in this process."""
 
     def __init__(self, shared: Shared, stores: ViewStores, tell: Callable[[], None]) -> None:
         self._thread = ServerThread(partial(_server, shared, served_of(shared.config, stores), 0), shared.listening)
@@ -353,7 +358,7 @@ class _Here:
         self._thread.stop()
         if not worker.ended_within(LONGEST_STOP_S):
             log.error(
-                "what answers did not end in time: it is left behind",
+                "the HTTP server did not end in time: going on without it",
                 limit_s=LONGEST_STOP_S,
                 remedy="leave it: the process ends without it; a client that does not read held it up",
             )

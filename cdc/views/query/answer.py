@@ -1,4 +1,4 @@
-"""An answer in plain values, and the JSON around rows, which stay the bytes that are stored. Pure."""
+"""An answer in plain values, and the JSON around rows, which keep their stored bytes. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JSON: Final = b"application/json"
 
 
 class Answer(NamedTuple):
-    """What is sent. ``headers`` say nothing of the content's type and length yet."""
+    """A response to send. ``headers`` lack the type and the length of the content."""
 
     status: int
     headers: Headers
@@ -24,7 +24,7 @@ class Answer(NamedTuple):
     content_type: bytes = JSON
 
     def all_headers(self) -> Headers:
-        """With the content's. A 304 has none."""
+        """The headers, with type and length of the content. A 304 has no content."""
         if self.status == 304:
             return self.headers
         return [
@@ -35,12 +35,12 @@ class Answer(NamedTuple):
 
 
 def as_json(value: Any, headers: Headers | None = None, status: int = 200) -> Answer:
-    """An answer that holds no rows."""
+    """Makes an answer that contains no rows."""
     return Answer(status, [(b"cache-control", b"no-store"), *(headers or [])], orjson.dumps(value) + b"\n")
 
 
 def item(row: StoredRow) -> bytes:
-    """A row among others: its key, its place and its own bytes."""
+    """Writes a row of a list: its key, the place of its record, and its own bytes."""
     lsn = b"null" if row.lsn is None else b'"%b"' % str(row.lsn).encode()
     return b'{"key":%b,"partition":%d,"offset":%d,"lsn":%b,"row":%b}' % (
         row.key,
@@ -52,19 +52,19 @@ def item(row: StoredRow) -> bytes:
 
 
 def found_item(table: TableFacts, found: Found) -> bytes:
-    """A row of a batch: null when there is none, an error with the record's place when it cannot be read."""
+    """Writes a row of a batch: null if there is none, an error with the record's place if it cannot be read."""
     if found.unreadable is not None:
         return orjson.dumps({"error": unreadable(table, found)})
     return b"null" if found.row is None else item(found.row)
 
 
 def unreadable(table: TableFacts, found: Found) -> dict[str, object]:
-    """What is said of a record that is no row."""
+    """The error for a record that is not a row."""
     record = found.unreadable
     assert record is not None
     return {"topic": table.topic, "partition": record.partition, "offset": record.offset, "reason": record.reason}
 
 
 def listed(items: Iterable[bytes]) -> bytes:
-    """A JSON array of what is JSON already."""
+    """Makes a JSON array of items that are JSON already."""
     return b"[" + b",".join(items) + b"]"

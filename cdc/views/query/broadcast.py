@@ -1,12 +1,12 @@
-"""What changes in a table, read and written down once for all who watch it and are up to date.
+"""The changes of a table, read and written down once for all watchers that are up to date.
 
-One task for each watched table looks at the journal, and keeps what it found for a while: pieces of events, one behind
-the other. A watcher who knows all up to some version takes the first piece that goes beyond it. Each piece was read
-from the store at its own end or later, so whoever takes it never goes back to an older row; a key that changed on both
-sides of the watcher's version is told again, which does no harm.
+One task for each watched table reads the journal, and keeps what it found for a while as pieces, one after the other. A
+watcher that knows everything up to a version takes the first piece that goes beyond it. Each piece was read from the
+store at its own end or later, so no watcher goes back to an older row. A key that changed both before and after the
+watcher's version is sent again, which does no harm.
 
-Who is further behind than the pieces reach reads the journal for itself until it is up to date. So a slow client holds
-up nobody, and what is kept is bounded.
+A watcher that lags further than the pieces reach reads the journal alone until it is up to date. So a slow client holds
+up nobody, and memory is bounded.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from cdc.views.table.answers import Changes
 from cdc.views.table.cursors import Token, parse_token
 
 _KEPT_BYTES: Final = 4 << 20
-"""Of pieces, for each table that is watched. The newest piece is kept whatever its size."""
+"""How many bytes of pieces each watched table keeps. The newest piece is kept whatever its size."""
 _REST_S: Final = 0.000_5
-"""Between two looks, for each who watches: about what it takes to send something to one of them. Those who watch get
-larger pieces then, instead of more of them than the process can send."""
+"""Pause between two reads, for each watcher: about what it takes to send something to one of them. With many watchers
+the pieces get larger, instead of more numerous than the process can send."""
 _LONGEST_REST_S: Final = 0.25
 _FOREVER_S: Final = 3600.0
 
 log = structlog.get_logger("cdc.serve")
 
 Position: TypeAlias = tuple[int, int]
-"""Version, and keys of the commit behind it: as in ``Token``."""
+"""A version, and the number of known keys of the commit after it: as in ``Token``."""
 
 
 class EventBlock(NamedTuple):
-    """Events.
+    """A piece: the events between two positions.
 
     Attributes:
-        end: all up to here is told by this piece and those before it.
-        token: of the end.
-        events: as they are sent; nothing when nothing changed up to ``end``.
+        end: this piece and those before it tell everything up to here.
+        token: the token for ``end``.
+        events: the bytes to send; empty if nothing changed up to ``end``.
     """
 
     end: Position
@@ -55,10 +55,10 @@ class EventBlock(NamedTuple):
 
 
 class Broadcasts:
-    """Of one process, used in its event loop.
+    """The broadcasts of one process. Use them in its event loop.
 
     Args:
-        desk: of the process.
+        desk: the desk of the process.
     """
 
     def __init__(self, desk: Desk) -> None:
@@ -67,12 +67,12 @@ class Broadcasts:
 
     @contextmanager
     def joined(self, part: StoreTables, table: str, token: str) -> Iterator[Broadcast]:
-        """Listen to a table's changes while the block runs.
+        """Listens to a table's changes while the block runs.
 
         Args:
-            part: where the table is.
-            table: by name.
-            token: the caller knows all up to here.
+            part: the store that has the table.
+            table: the table's name.
+            token: the caller knows everything up to here.
         """
         broadcast = self._open.get(table)
         if broadcast is None or broadcast.is_over:
@@ -89,11 +89,11 @@ class Broadcasts:
 
 
 class Broadcast:
-    """Of one table, from a position on; made by ``Broadcasts``.
+    """The changes of one table after a position; made by ``Broadcasts``.
 
     Attributes:
-        listeners: how many there are.
-        is_over: the journal told more than changes, or could not be read: whoever listens has to look for itself.
+        listeners: how many watchers listen.
+        is_over: True when the journal reports more than changes, or cannot be read: each listener must read it alone.
     """
 
     def __init__(self, desk: Desk, part: StoreTables, table: str, token: str) -> None:
@@ -109,11 +109,11 @@ class Broadcast:
         self.is_over = False
         self._reading = asyncio.create_task(self._read(token))
 
-    async def behind(self, known: Position, timeout_s: float) -> EventBlock | None:
-        """The next piece for who knows all up to this position.
+    async def after(self, known: Position, timeout_s: float) -> EventBlock | None:
+        """Returns the next piece for a watcher that knows everything up to this position.
 
         Returns:
-            One without events when the time is up; None when the caller has to read the journal for itself.
+            A piece without events when the time is up; None when the watcher has to read the journal alone.
         """
         ends_at = asyncio.get_running_loop().time() + timeout_s
         while not self.is_over and known >= self._begin:
@@ -121,16 +121,16 @@ class Broadcast:
                 return piece
             left_s = ends_at - asyncio.get_running_loop().time()
             if left_s <= 0 or not await self._news(left_s):
-                return max(self._known, EventBlock(known, "", b""))
+                return max(self._known, EventBlock(known, "", b""))  # never back before what the caller knows
         return None
 
     def end(self) -> None:
-        """Read no more."""
+        """Stops reading."""
         self._reading.cancel()
         self._over()
 
     def _beyond(self, known: Position) -> EventBlock | None:
-        """Most who ask know all but the newest piece."""
+        """Finds the first piece that ends after ``known``, from the end: most callers lack only the newest piece."""
         found = None
         for piece in reversed(self._pieces):
             if piece.end <= known:
@@ -161,19 +161,19 @@ class Broadcast:
                 await asyncio.sleep(min(self.listeners * _REST_S, _LONGEST_REST_S))
                 await self._part.pulse.beyond(found.version, _FOREVER_S)
         except CdcError:
-            pass  # those who listen look for themselves, and meet the same error
+            pass  # each listener reads the journal alone, and meets the same error
         except Exception as error:
             log.error(
-                "what changes could not be read for all who watch",
+                "the changes of a table could not be read for its watchers",
                 table=self._table,
                 exc_info=error,
-                remedy="let clients watch again: their connections were closed; report it if it comes back",
+                remedy="let clients watch again: their connections were closed; report this error if it comes back",
             )
         finally:
             self._over()
 
     def _look(self, token: str) -> tuple[Changes, bytes]:
-        """In a thread: what changed, as it is sent."""
+        """Reads what changed, and writes it as it is sent. Runs in a thread."""
         found = self._part.view.changes(token, (self._table,), MAX_PAGE)
         return found, changed_rows(found.changed, found.token)
 
@@ -200,6 +200,6 @@ class Broadcast:
 
 
 def position(token: str) -> Position:
-    """Of a token of this store."""
+    """The position that a token of this store stands for."""
     parsed: Token = parse_token(token)
     return parsed.version, parsed.keys

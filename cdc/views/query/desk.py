@@ -1,4 +1,4 @@
-"""What every page needs to answer: the view, who may read it, how long it may take, who waits for its next commit."""
+"""What every page needs to answer: the view, who may read it, how long it may take, and waiting for its next commit."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ from cdc.views.table.facts import Facts, TableFacts, ViewFacts
 from cdc.views.table.table_view import TableView
 
 _PAUSE_S: Final = 0.01
-"""Between two looks. A read that waits for a commit waits this much longer at worst; looking costs microseconds."""
+"""Pause between two looks at the version. A read that waits for a commit waits at most this much longer, and a look
+costs microseconds."""
 
 
 class Pulse:
-    """Looks at the version while somebody waits, and not otherwise. For one event loop.
+    """Looks at the store's version while somebody waits for a commit, and not otherwise. Belongs to one event loop.
 
     Args:
-        version: asks the store.
+        version: asks the store for its version.
     """
 
     def __init__(self, version: Callable[[], Awaitable[int]]) -> None:
@@ -40,7 +41,7 @@ class Pulse:
         self._looking: asyncio.Task[None] | None = None
 
     async def beyond(self, version: int, timeout_s: float) -> bool:
-        """Wait until the store's version is another one; False when the time is up.
+        """Waits until the store's version differs from ``version``; returns False when the time is up.
 
         Raises:
             CdcError: the store cannot be asked.
@@ -60,10 +61,11 @@ class Pulse:
             while self._waiting:
                 try:
                     now = await self._version()
-                except Exception as error:  # noqa: BLE001 - raised where it is waited for
+                except Exception as error:  # noqa: BLE001 - raised in the callers that wait
                     self._fail(error)
                     return
                 for waits, version in self._waiting.items():
+                    # Not only a greater version: a store that lost commits or was made anew may have a smaller one.
                     if version != now and not waits.done():
                         waits.set_result(None)
                 await asyncio.sleep(_PAUSE_S)
@@ -79,18 +81,18 @@ class Pulse:
 Result = TypeVar("Result")
 
 _THREADS: Final = 16
-"""For reads that would hold up the others: pages, and a store that is asked over the network."""
+"""Threads for reads that would hold up other requests: pages, and a store that is asked over the network."""
 _HISTORIES: Final = 4
-"""Histories that are read at once. Each reads from Kafka, and goes on when nobody waits for it any more."""
+"""Histories that are read at once. Each reads from Kafka, and does not stop when its client goes away."""
 
 
 class ViewRequest(NamedTuple):
-    """A request.
+    """A request that was checked.
 
     Attributes:
         access: what the caller may read.
-        headers: of the request, names in lower case.
-        query: checked parameters.
+        headers: the headers of the request, names in lower case.
+        query: the checked parameters.
     """
 
     access: Access
@@ -98,7 +100,7 @@ class ViewRequest(NamedTuple):
     query: Query
 
     def header(self, name: bytes) -> bytes:
-        """The first of that name; empty without one."""
+        """Returns the first header with this name; empty if there is none."""
         for key, value in self.headers:
             if key == name:
                 return value
@@ -106,12 +108,12 @@ class ViewRequest(NamedTuple):
 
 
 class Served(NamedTuple):
-    """What a service answers from.
+    """The views that a service answers from.
 
     Attributes:
-        tables: of a bridge; None when the view keeps none.
-        topics: of other programs; None when the view keeps none.
-        topic_names: which names are topics of the second.
+        tables: the tables of a bridge; None when the view keeps none.
+        topics: topics of other programs; None when the view keeps none.
+        topic_names: the names that belong to ``topics``.
         is_local: whether the stores are on this machine, so that looking up a key takes microseconds.
     """
 
@@ -122,14 +124,14 @@ class Served(NamedTuple):
 
 
 class StoreTables(NamedTuple):
-    """One store's tables, and who waits for its next commit."""
+    """The tables of one store, and the pulse for waiting for its next commit."""
 
     view: TableView
     pulse: Pulse
 
 
 class AskedTable(NamedTuple):
-    """A table that has rows to read, and where."""
+    """A table that has rows to read, its store, and the facts of that moment."""
 
     part: StoreTables
     known: TableFacts
@@ -137,12 +139,12 @@ class AskedTable(NamedTuple):
 
 
 class Desk:
-    """Shared by the pages of one process, used in its event loop.
+    """What the pages of one process share. Use it in the event loop of the process.
 
     Args:
-        served: what is answered from.
+        served: the views to answer from.
         tokens: who may ask.
-        settings: limits, and the aliases.
+        settings: the limits, and the aliases.
     """
 
     def __init__(self, served: Served, tokens: Tokens, settings: ServeConfig) -> None:
@@ -159,7 +161,7 @@ class Desk:
         self.parts: Final = [part for part in (self._tables, self._topics) if part is not None]
 
     def part(self, name: str) -> StoreTables:
-        """Where the table of that name is, or would be.
+        """Returns the store that has the table of that name, or would have it.
 
         Raises:
             ConfigError: the view keeps nothing.
@@ -170,23 +172,23 @@ class Desk:
         return part
 
     async def quick(self, read: Callable[[], Result]) -> Result:
-        """A read of microseconds, where the store is local; it is not worth a thread then."""
+        """Runs a read that takes microseconds on a local store, which is not worth a thread; otherwise in a thread."""
         return read() if self.is_local else await self.slow(read)
 
     async def slow(self, read: Callable[[], Result]) -> Result:
-        """A read that may take milliseconds or more, in a thread."""
+        """Runs a read that may take milliseconds or more, in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, read)
 
     async def slowest(self, read: Callable[[], Result]) -> Result:
-        """A read that may take seconds, in one of few threads: the others keep answering."""
+        """Runs a read that may take seconds, in one of a few threads of its own, so that others keep answering."""
         return await asyncio.get_running_loop().run_in_executor(self._histories, read)
 
     async def facts(self) -> list[Facts]:
-        """Of each store, now."""
+        """Returns the present facts of each store."""
         return [await self.quick(part.view.facts) for part in self.parts]
 
     async def table(self, name: str, access: Access) -> AskedTable:
-        """A table to read from.
+        """Returns a table that has rows to read.
 
         Raises:
             Problem: ``not-allowed``, ``unknown-table`` or ``not-ready``.
@@ -202,13 +204,13 @@ class Desk:
     async def look_up(
         self, name: str, access: Access, key_of: Callable[[TableFacts], KeyValues]
     ) -> tuple[TableFacts, KeyValues, Found]:
-        """The row of a key: one read of the store, as long as nothing was committed since the last look at its facts.
+        """Looks up the row of a key. This takes one read of the store if nothing was committed since the last one.
 
         Raises:
-            Problem: as ``table``, and what ``key_of`` raises.
+            Problem: as ``table``, and as ``key_of``.
         """
         if (lately := self._lately.get(name)) is not None and access.may_read(name):
-            with suppress(Problem, WrongQuestion, NotLoaded):  # it may be another table by now: look again
+            with suppress(Problem, WrongQuestion, NotLoaded):  # the table may have changed since: look again
                 key = key_of(lately.known)
                 found = await self._get(lately.part.view, name, key)
                 if found.evidence.version == lately.facts.version:
@@ -221,7 +223,7 @@ class Desk:
         return view.get(name, key) if self.is_local else await self._together.get(view, name, key)
 
     async def wait(self, name: str, query: Query) -> None:
-        """Until the view shows the commit that the query names, if it names one.
+        """Waits until the view shows the commit that the query names, if it names one.
 
         Raises:
             Problem: ``bad-parameter``, ``other-source`` or ``not-yet``.
@@ -236,12 +238,12 @@ class Desk:
             view = facts.view
             if view is not None and view.feed != "deployment":
                 raise Problem("bad-parameter", "min_lsn means nothing here: the topics of this view have no LSNs.")
-            if view is not None and view.source:  # or nothing is shown yet
+            if view is not None and view.source:  # otherwise nothing is shown yet: wait
                 if wanted.source and wanted.source != view.source:
                     raise _other_source(view, wanted, wanted.source)
                 if wanted.timeline and wanted.timeline < view.timeline:
                     raise _other_source(view, wanted, f"timeline {wanted.timeline}")
-                # Of an earlier timeline, greater LSNs say nothing: the server that has them may have lost the commit.
+                # A greater LSN of an earlier timeline proves nothing: that server may have lost the commit.
                 if wanted.timeline <= view.timeline and facts.reached(name) >= wanted.lsn:
                     return
             left_s = ends_at - time.monotonic()
@@ -255,8 +257,8 @@ class Desk:
 def _other_source(view: ViewFacts, wanted: WaitFor, told: str) -> Problem:
     return Problem(
         "other-source",
-        f"{wanted.lsn} is of {told}, and the view follows {view.source} (system identifier, timeline, database): "
-        "after a failover or a restore, LSNs of before say nothing. Ask the source for its LSN again.",
+        f"{wanted.lsn} belongs to {told}, but the view follows {view.source} (system identifier, timeline, database): "
+        "after a failover or a restore, earlier LSNs mean nothing. Ask the source for its LSN again.",
         _lsn_header(view.position),
         source=view.source,
     )
@@ -271,8 +273,8 @@ def _not_yet(facts: Facts, name: str, wanted: WaitFor, now: float) -> Problem:
         why = f"The view still follows timeline {view.timeline}: the bridge has published nothing of the new one yet."
     elif age_s is not None and age_s <= max(wanted.timeout_s, 1):
         why = (
-            f"The topics held no more {age_s:.1f} s ago: the bridge has not published it yet, "
-            "or the LSN is not one of this server."
+            f"{age_s:.1f} s ago the view showed everything in its topics: the bridge has not published this commit "
+            "yet, or the LSN is from another server."
         )
     else:
         why = "The view is behind its topics; Cdc-Age says how far." if age_s is not None else "The view is loading."

@@ -2,11 +2,12 @@
 
 https://html.spec.whatwg.org/multipage/server-sent-events.html
 
-``row`` and ``delete`` bring a key, and so does ``unreadable``, where the newest record of the key is no row and a GET
-says 502; ``snapshot`` says that every row was sent; ``reset`` that what was sent counts no more, because the rows come
-anew; ``heartbeat`` that nothing changed; ``end`` why the service hangs up. ``id`` stands
-where it is safe to go on: behind the whole snapshot, and behind all that one look at the journal found. A browser sends
-it back as ``Last-Event-ID``.
+``row`` and ``delete`` name a key, and so does ``unreadable``: its newest record is not a row, and a GET answers 502.
+``snapshot`` says that every row was sent. ``reset`` says that all rows sent so far are void, because every row follows
+again. ``heartbeat`` says that nothing changed. ``end`` says why the service hangs up.
+
+An event has an ``id`` where it is safe to go on: at the end of the snapshot, and after everything that one read of the
+journal found. A browser sends the ``id`` back as ``Last-Event-ID``.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from cdc.views.table.rows import StoredRow
 
 
 def event(name: str, data: bytes | dict[str, Any], token: str = "") -> bytes:
-    """One event; data of several lines is several lines of data.
+    """Writes one event. Data of several lines becomes several ``data:`` lines.
 
     Args:
-        name: of the event.
-        data: JSON text, or what is written as JSON.
-        token: its ``id``, if it is safe to go on behind it.
+        name: the event's name.
+        data: JSON text, or a dictionary to write as JSON.
+        token: the event's ``id``, if it is safe to go on after it.
     """
     raw = data if isinstance(data, bytes) else orjson.dumps(data)
     lines = raw.splitlines() if b"\n" in raw or b"\r" in raw else [raw]
@@ -39,17 +40,17 @@ def event(name: str, data: bytes | dict[str, Any], token: str = "") -> bytes:
 
 
 def every_row(rows: Iterable[StoredRow]) -> bytes:
-    """Of a snapshot."""
+    """Writes the rows of a snapshot."""
     return b"".join(event("row", item(row)) for row in rows)
 
 
 def changed_rows(changed: Sequence[ChangedRow], token: str) -> bytes:
-    """What one look at the journal found; the last event has the token. Nothing when nothing was found."""
+    """Writes what one read of the journal found; the last event has the token. Empty if it found nothing."""
     return b"".join(_change(each, token if each is changed[-1] else "") for each in changed)
 
 
 def heartbeat(facts: Facts, table: str, token: str) -> bytes:
-    """Nothing changed: what the table is worth now."""
+    """Writes that nothing changed, and what answers about the table are worth now."""
     if (known := facts.tables.get(table)) is None:
         return event("heartbeat", {"state": "gone", "lsn": None}, token)
     evidence = evidence_of(facts, known)
@@ -60,7 +61,7 @@ def heartbeat(facts: Facts, table: str, token: str) -> bytes:
 
 
 def farewell(error: BaseException | None) -> bytes:
-    """Why the service hangs up: it stops, or cannot go on."""
+    """Writes why the service hangs up: it stops, or cannot go on."""
     match error:
         case None:
             reason = "the service stops"
@@ -69,7 +70,7 @@ def farewell(error: BaseException | None) -> bytes:
         case Problem():
             reason = error.detail
         case _:
-            reason = "our bug"
+            reason = "internal error"
     return event("end", {"reason": reason})
 
 

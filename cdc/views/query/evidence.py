@@ -1,4 +1,4 @@
-"""What every answer says of itself in its headers: LSN, place, age, state. Pure.
+"""The headers in which every answer says what it is worth: LSN, place, age, state. Pure.
 
 The headers of a row and of a page are the same, so that a program reads them in one place.
 """
@@ -18,10 +18,10 @@ _NOT_IN_HEADERS: Final = re.compile(r"[^ -~]+")
 
 
 def evidence_headers(evidence: Evidence, now: float) -> Headers:
-    """Of any answer about a table.
+    """The headers of any answer about a table.
 
     Args:
-        evidence: of the moment at which the store was read.
+        evidence: from the moment at which the store was read.
         now: seconds since 1970.
     """
     headers = [*_between_commits(evidence)]
@@ -32,7 +32,7 @@ def evidence_headers(evidence: Evidence, now: float) -> Headers:
 
 @lru_cache(maxsize=256)
 def _between_commits(evidence: Evidence) -> tuple[Header, ...]:
-    """What answers about a table have in common until the next commit."""
+    """The headers that all answers about a table share until the next commit."""
     headers = [(b"cdc-state", evidence.state.encode()), (b"cdc-generation", b"%d" % evidence.generation)]
     if evidence.lsn:
         headers += [(b"cdc-lsn", str(evidence.lsn).encode()), (b"cdc-source", evidence.source.encode())]
@@ -44,7 +44,7 @@ def _between_commits(evidence: Evidence) -> tuple[Header, ...]:
 
 
 def row_headers(row: StoredRow, evidence: Evidence, now: float) -> Headers:
-    """Of one row: the evidence, where its record lies, and what names this version of the row."""
+    """The headers of one row: the evidence, where its record lies, and the tag of this version of the row."""
     headers = evidence_headers(evidence, now)
     headers += [
         (b"cdc-partition", b"%d" % row.partition),
@@ -57,18 +57,18 @@ def row_headers(row: StoredRow, evidence: Evidence, now: float) -> Headers:
 
 
 def etag(row: StoredRow, evidence: Evidence) -> bytes:
-    """Another one for each version of a row: a record's place is never used twice in a generation of a table."""
+    """The tag of one version of a row. No two versions share one: a generation uses each record's place only once."""
     generation = b"%b-%d-%d" % (evidence.store_id[:8].encode(), evidence.number, evidence.generation)
     return b'"%b-%d-%d"' % (generation, row.partition, row.offset)
 
 
 def is_known(etags: bytes, current: bytes) -> bool:
-    """Whether ``If-None-Match`` names the current one. https://www.rfc-editor.org/rfc/rfc9110#name-if-none-match"""
+    """Whether ``If-None-Match`` names the current tag. https://www.rfc-editor.org/rfc/rfc9110#name-if-none-match"""
     if etags == current or etags.strip() == b"*":
         return True
     return current in (each.strip().removeprefix(b"W/") for each in etags.split(b","))
 
 
 def in_header(text: str) -> bytes:
-    """A sentence as a header takes it: printable ASCII, on one line, not too long."""
+    """Makes a sentence fit for a header: printable ASCII, on one line, at most 500 characters."""
     return _NOT_IN_HEADERS.sub("?", text)[:500].encode()

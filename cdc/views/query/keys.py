@@ -1,10 +1,11 @@
 """Keys as URLs and JSON spell them → values of the table's key columns. Pure.
 
 A key in a path is one segment for each key column, percent-encoded: ``/rows/eu/7``. In JSON it is an object of the key
-columns, as in the topic: ``{"region":"eu","user_id":7}``. Of topics whose keys are no objects of columns, it is one
-segment, and the text itself.
+columns, as in the topic: ``{"region":"eu","user_id":7}``. In topics whose keys are not objects of columns, the key is
+one segment, and the text itself.
 
-Whatever spelling a value has, what comes out is the one of the topic (``cdc.contract.formats.canonical``).
+A value may be spelled in any way that PostgreSQL reads. The result has the topic's spelling
+(``cdc.contract.formats.canonical``).
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from cdc.views.table.facts import KeyColumn, TableFacts
 from cdc.views.table.keys import is_respelled
 
 KeyValues: TypeAlias = tuple[Any, ...]
-"""A value for each key column, as JSON has it; of other keys, one text."""
+"""A value for each key column, as JSON has it; one text in topics whose keys have no columns."""
 
 _NO_SEGMENTS: Final = frozenset(("", ".", ".."))
-"""What nobody can rely on to arrive as a segment of a path, percent-encoded or not: RFC 3986, 5.2.4 and 6.2.2."""
+"""Segments that may not arrive as part of a path, percent-encoded or not: RFC 3986, 5.2.4 and 6.2.2."""
 
 
 @lru_cache(maxsize=1024)
@@ -37,11 +38,11 @@ def _kind(sql_type: str) -> ColumnKind:
 
 
 def from_path(table: TableFacts, tail: bytes) -> KeyValues:
-    """The key in a URL's path.
+    """Reads the key in a URL's path.
 
     Args:
-        table: whose key it is.
-        tail: what stands behind ``/rows/``, still percent-encoded.
+        table: the key's table.
+        tail: the text after ``/rows/``, still percent-encoded.
 
     Raises:
         Problem: ``malformed-key`` or ``wrong-key-columns``.
@@ -55,7 +56,7 @@ def from_path(table: TableFacts, tail: bytes) -> KeyValues:
         shape = "/".join(f"{{{column.name}}}" for column in columns)
         raise Problem(
             "wrong-key-columns",
-            f"{table.name} has the key ({_names(columns)}), the path gives {len(texts)} values. "
+            f"{table.name} has the key ({_names(columns)}), but the path has {len(texts)} values. "
             f"Write /v1/tables/{table.name}/rows/{shape}, and %2F for a / inside a value.",
         )
     key = tuple(_from_text(table, column, text) for column, text in zip(columns, texts, strict=True))
@@ -65,19 +66,19 @@ def from_path(table: TableFacts, tail: bytes) -> KeyValues:
 
 
 def _no_segment(table: TableFacts, key: KeyValues) -> Problem:
-    """Answering would be right for this request, and wrong for the one that a client made of another key."""
+    """Refuses such a segment, although it arrived: in other requests a client or proxy would have removed it."""
     is_object = table.key_kind == "columns"
     named = {column.name: value for column, value in zip(key_columns(table), key, strict=True)}
     asked = quote(exact_json.dumps(named).decode() if is_object else key[0], safe="")
     return Problem(
         "malformed-key",
-        "A path carries no key value that is empty, . or ..: clients and proxies take such a segment out, and ask for "
-        f"another page. Write the key as a parameter: /v1/tables/{quote(table.name)}/rows?key={asked}",
+        "A path cannot contain a key value that is empty, . or ..: clients and proxies remove such a segment, and ask "
+        f"for another page. Write the key as a parameter: /v1/tables/{quote(table.name)}/rows?key={asked}",
     )
 
 
 def from_json(table: TableFacts, given: object) -> KeyValues:
-    """The key as JSON has it: an object of the key columns.
+    """Reads a key in JSON: an object of the key columns.
 
     Raises:
         Problem: ``malformed-key`` or ``wrong-key-columns``.
@@ -90,13 +91,13 @@ def from_json(table: TableFacts, given: object) -> KeyValues:
     if given.keys() != {column.name for column in columns}:
         raise Problem(
             "wrong-key-columns",
-            f"{table.name} has the key ({_names(columns)}), this key gives ({', '.join(map(str, given))}).",
+            f"{table.name} has the key ({_names(columns)}), but this key has ({', '.join(map(str, given))}).",
         )
     return tuple(_checked(table, column, given[column.name]) for column in columns)
 
 
 def from_query(table: TableFacts, text: str) -> KeyValues:
-    """The key in the parameter ``key``: JSON.
+    """Reads the key in the parameter ``key``: JSON.
 
     Raises:
         Problem: as ``from_json``.
@@ -114,10 +115,10 @@ def from_query(table: TableFacts, text: str) -> KeyValues:
 
 
 def loads(table: TableFacts, text: str | bytes) -> Any:
-    """JSON with keys of the table: as quickly as its types allow.
+    """Parses JSON that contains keys of the table, with the fastest parser that keeps their spelling.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not JSON.
     """
     if any(is_respelled(column.sql_type) for column in table.key):
         return exact_json.loads(text)
@@ -125,7 +126,7 @@ def loads(table: TableFacts, text: str | bytes) -> Any:
 
 
 def from_segments(table: TableFacts, path: str) -> KeyValues:
-    """The first values of a key, as a path has them: ``eu``, or ``eu/7``.
+    """Reads the first values of a key from a path: ``eu``, or ``eu/7``.
 
     Raises:
         Problem: ``malformed-key`` or ``wrong-key-columns``.
@@ -134,10 +135,10 @@ def from_segments(table: TableFacts, path: str) -> KeyValues:
 
 
 def leading(table: TableFacts, prefix: str) -> tuple[KeyValues, str | None]:
-    """How the paths of keys begin: ``eu/`` is the value eu, ``eu`` also every text that begins with it.
+    """Reads how the paths of keys begin: ``eu/`` means the value eu, ``eu`` any text that begins with it.
 
     Returns:
-        The first values, and what the value behind them begins with.
+        The first values, and how the value after them begins.
 
     Raises:
         Problem: ``malformed-key`` or ``wrong-key-columns``.
@@ -156,7 +157,7 @@ def _first_values(table: TableFacts, segments: Sequence[str]) -> KeyValues:
     if len(segments) > len(columns):
         raise Problem(
             "wrong-key-columns",
-            f"{table.name} has the key ({_names(columns)}), and {len(segments)} values are given. "
+            f"{table.name} has the key ({_names(columns)}), but {len(segments)} values were given. "
             "Write %2F for a / inside a value, and percent-encode it once more in a query: %252F.",
         )
     return tuple(_from_text(table, column, _unquoted(text)) for column, text in zip(columns, segments, strict=False))
@@ -175,7 +176,7 @@ def _is_text(column: KeyColumn) -> bool:
 
 
 def values_of(table: TableFacts, columns: Sequence[str], texts: Sequence[str | None]) -> KeyValues:
-    """Values of any columns of a table, such as an index's; None is NULL.
+    """Reads values of any columns of a table, for example those of an index; None is NULL.
 
     Raises:
         Problem: ``malformed-key``.
@@ -188,12 +189,12 @@ def values_of(table: TableFacts, columns: Sequence[str], texts: Sequence[str | N
 
 
 def types_of(table: TableFacts) -> Mapping[str, str]:
-    """Type by column, as far as the table's definition tells."""
+    """The type of each column that the table's definition has."""
     return {column.name: column.sql_type for column in (*table.columns, *table.key)}
 
 
 def key_columns(table: TableFacts) -> tuple[KeyColumn, ...]:
-    """Its key columns; one column ``key`` where keys are no objects."""
+    """The key columns; one column ``key`` where keys are not objects."""
     return table.key if table.key_kind == "columns" else (KeyColumn("key", "text"),)
 
 
@@ -208,7 +209,7 @@ def _from_text(table: TableFacts, column: KeyColumn, text: str, read: Callable[[
 
 
 def _value(table: TableFacts, column: KeyColumn, text: str, kind: Kind) -> Any:
-    """A scalar in any spelling, as the topic's JSON has it."""
+    """Reads a scalar in any spelling, and returns it as the topic's JSON has it."""
     try:
         canonical = reading_of(column.sql_type).read(text)
     except ValueError as error:
@@ -221,7 +222,8 @@ def _value(table: TableFacts, column: KeyColumn, text: str, kind: Kind) -> Any:
 
 
 def _checked(table: TableFacts, column: KeyColumn, value: object) -> Any:
-    """Numbers and booleans must be what they are, and texts are read; arrays and documents stay as JSON has them."""
+    """Checks a value from JSON. Numbers and booleans must have the right JSON type, and texts are read. Arrays and
+    documents stay as they are."""
     kind, is_array, _ = _kind(column.sql_type)
     if is_array or kind is Kind.DOCUMENT:
         return value
@@ -244,7 +246,7 @@ def _not_of_its_type(table: TableFacts, column: KeyColumn, value: object, instea
     example = orjson.dumps(_example_value(column.sql_type)).decode()
     return Problem(
         "malformed-key",
-        f"{table.name}.{column.name} is {column.sql_type}, not {shown}: {instead}; a right value is {example}.",
+        f"{table.name}.{column.name} is {column.sql_type}, not {shown}: {instead}; a valid value is {example}.",
     )
 
 

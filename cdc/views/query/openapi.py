@@ -21,7 +21,7 @@ _ITEM: Final[Json] = {
         "key": {"description": "The record's key: an object of the key columns."},
         "partition": {"type": "integer"},
         "offset": {"type": "integer"},
-        "lsn": {"type": ["string", "null"], "description": "Of the commit that wrote the row."},
+        "lsn": {"type": ["string", "null"], "description": "LSN of the commit that wrote the row."},
         "row": {"description": "The row, byte by byte as the topic has it."},
     },
 }
@@ -45,28 +45,28 @@ _EXAMPLE_ITEM: Final[Json] = {
     "row": _EXAMPLE_ROW,
 }
 _SAID: Final[Mapping[str, str]] = {
-    "Cdc-State": "exact, behind, loading, suspect or degraded",
+    "Cdc-State": "exact, loading, suspect, degraded or behind",
     "Cdc-Reason": "why the state is not exact",
-    "Cdc-Lsn": "the table shows what the source held here",
+    "Cdc-Lsn": "the table shows every commit before this LSN",
     "Cdc-Min-Lsn": "timeline and Cdc-Lsn: send it as min_lsn to see no less than here",
     "Cdc-Source": "system identifier, timeline and database of the source",
-    "Cdc-Age": "seconds since the topics held nothing that the view does not show",
+    "Cdc-Age": "seconds since the topics were last known to hold nothing that the view does not show",
     "Cdc-Generation": "which reading of the topic the row is of",
 }
 _SAID_OF_ROW: Final[Mapping[str, str]] = {
     **_SAID,
-    "Cdc-Partition": "of the row's record",
-    "Cdc-Offset": "of the row's record",
-    "Cdc-Row-Lsn": "of the commit that wrote the row",
+    "Cdc-Partition": "partition of the row's record",
+    "Cdc-Offset": "offset of the row's record",
+    "Cdc-Row-Lsn": "LSN of the commit that wrote the row",
     "ETag": "names this version of the row; send it as If-None-Match",
 }
 
 
 def document(aliases: Mapping[str, str]) -> Json:
-    """The document.
+    """Builds the OpenAPI document.
 
     Args:
-        aliases: table by short path, as far as the caller may know.
+        aliases: the table of each short path that the caller may know.
     """
     return {
         "openapi": "3.1.0",
@@ -119,7 +119,7 @@ def _paths() -> Json:
             ("bad-parameter", "unknown-table", "too-many-watches", "not-ready"),
         ),
         "/live": _get("Whether the process answers", [], _json({"type": "object"}), ()),
-        "/ready": _get("Whether every table has rows to answer from", [], _json({"type": "object"}), ("not-ready",)),
+        "/ready": _get("Whether every table can answer questions", [], _json({"type": "object"}), ("not-ready",)),
     }
 
 
@@ -127,7 +127,7 @@ def _batch(waiting: list[str]) -> Json:
     keys = {"type": "array", "maxItems": MAX_PAGE, "items": {"anyOf": [{"type": "object"}, {"type": "string"}]}}
     schema = {"type": "object", "required": ["keys"], "additionalProperties": False, "properties": {"keys": keys}}
     page = _get(
-        "Rows of many keys, in their order; null for each that is not there",
+        "The rows of many keys, in their order; null for each row that does not exist",
         ["table", *waiting],
         _json({"type": "object", "required": ["rows"]}, {"rows": [_EXAMPLE_ITEM, None]}, _SAID),
         ("bad-body", "unknown-table", "other-source", "not-yet", "body-too-large", "not-ready"),
@@ -180,19 +180,19 @@ _PARAMETERS: Final[Mapping[str, Json]] = {
     "key_path": _parameter(
         "key",
         "path",
-        "The key's values, percent-encoded, with / between them; none that is empty, . or .. (use the parameter key)",
+        "The key's values, percent-encoded, with / between them; none may be empty, . or .. (use the parameter key)",
         "42",
     ),
     "key": _parameter("key", "query", "The key as JSON, instead of a page", '{"id":42}'),
-    "min_lsn": _parameter("min_lsn", "query", "Wait until the view shows all before it", "1:0/1925728", _LSN),
+    "min_lsn": _parameter("min_lsn", "query", "Wait until the view shows all commits before it", "1:0/1925728", _LSN),
     "timeout": _parameter("timeout", "query", "Seconds to wait for min_lsn", 1, {"type": "number", "minimum": 0}),
-    "source": _parameter("source", "query", "Cdc-Source, as it was when min_lsn was learnt", "7301…,1,16384"),
+    "source": _parameter("source", "query", "The Cdc-Source that came with min_lsn", "7301…,1,16384"),
     "as_of": _parameter("as_of", "query", "An LSN or an ISO time: the row as it was then", "2026-03-29T12:00:00Z"),
     "prefix": _parameter("prefix", "query", "How the key's path begins", "eu/"),
     "start": _parameter("start", "query", "The first key, or its first values", "eu/7"),
     "stop": _parameter("stop", "query", "The rows end before this key", "eu/9"),
     "limit": _parameter("limit", "query", "Rows of a page", 100, _LIMIT),
-    "after": _parameter("after", "query", "What the page before gave as after", "…"),
+    "after": _parameter("after", "query", "The value of after on the previous page", "…"),
     "if_none_match": _parameter("If-None-Match", "header", "ETags that the caller has", '"a1b2c3d4-1-0-17"'),
-    "last_event_id": _parameter("Last-Event-ID", "header", "The id of the last event: go on behind it", "…"),
+    "last_event_id": _parameter("Last-Event-ID", "header", "The id of the last event: go on after it", "…"),
 }

@@ -1,6 +1,6 @@
 """The query of a URL → checked values. Pure.
 
-A parameter that a page does not know is refused: a misspelt ``?prefx=`` would otherwise answer with every row.
+A page refuses parameters that it does not know: a misspelt ``?prefx=`` would otherwise answer with every row.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from cdc.views.table.answers import Range
 from cdc.views.table.facts import TableFacts
 
 MAX_PAGE: Final = 1000
-"""Rows of a page, and keys of a batch: a megabyte of ordinary rows, which a client takes in one piece."""
+"""Rows of a page, and keys of a batch: about a megabyte of ordinary rows, which a client can take in one piece."""
 DEFAULT_PAGE: Final = 100
 INDEX: Final = "index."
 NULL: Final = "null."
-"""``null.city=``: the indexed column is NULL, which no value of ``index.city`` says, for a text may be any text."""
+"""``null.city=`` asks for rows whose indexed column is NULL. No value of ``index.city`` could mean that: a text may be
+any text."""
 WAITING: Final = ("min_lsn", "timeout", "source")
-"""What every page that reads rows takes."""
+"""The parameters of every page that reads rows."""
 
 _TIMELINE: Final = re.compile(r"[1-9][0-9]{0,9}")
 _SECONDS: Final = re.compile(r"[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,3})?|\.[0-9]+")
@@ -35,10 +36,10 @@ class WaitFor(NamedTuple):
     """The commit that an answer must show.
 
     Attributes:
-        lsn: everything before it must be shown.
-        timeout_s: for how long to wait for it.
-        source: what ``Cdc-Source`` said when the caller learnt of the LSN; empty when the caller does not say.
-        timeline: of the server that committed it; 0 when the caller does not say.
+        lsn: the answer must show everything before this LSN.
+        timeout_s: how long to wait for it.
+        source: the ``Cdc-Source`` header that came with the LSN; empty when the caller does not say.
+        timeline: the timeline of the server that committed it; 0 when the caller does not say.
     """
 
     lsn: LSN
@@ -48,11 +49,11 @@ class WaitFor(NamedTuple):
 
 
 def parse_query(raw: bytes, known: Collection[str]) -> Query:
-    """Parameters by name.
+    """Parses a query into parameters by name.
 
     Args:
-        raw: what stands behind the ``?``.
-        known: names that the page takes; one that ends with a dot stands for all that begin with it.
+        raw: the text after the ``?``.
+        known: names that the page takes; a name that ends with a dot stands for all names with this beginning.
 
     Raises:
         Problem: ``bad-parameter``.
@@ -75,11 +76,11 @@ def parse_query(raw: bytes, known: Collection[str]) -> Query:
 
 
 def wait_of(query: Query, longest_s: float) -> WaitFor | None:
-    """``min_lsn``, ``timeout`` and ``source``.
+    """Reads ``min_lsn``, ``timeout`` and ``source``.
 
     Args:
-        query: of the request.
-        longest_s: the time limit of a request, which is the default, too.
+        query: the query of the request.
+        longest_s: the time limit of a request; also the default for ``timeout``.
 
     Raises:
         Problem: ``bad-parameter``.
@@ -88,7 +89,7 @@ def wait_of(query: Query, longest_s: float) -> WaitFor | None:
     if text is None:
         for name in ("timeout", "source"):
             if name in query:
-                raise Problem("bad-parameter", f"{name} belongs to min_lsn, which is missing.")
+                raise Problem("bad-parameter", f"{name} only works together with min_lsn, which is missing.")
         return None
     timeline, is_told, position = text.rpartition(":")
     try:
@@ -98,14 +99,14 @@ def wait_of(query: Query, longest_s: float) -> WaitFor | None:
     except ValueError:
         raise Problem(
             "bad-parameter",
-            f"min_lsn is not an LSN: {_shown(text)}. Write what pg_current_wal_lsn() said, 0/1925728, or with the "
+            f"min_lsn is not an LSN: {_shown(text)}. Write what pg_current_wal_lsn() returned, 0/1925728, or put the "
             "timeline before it, 1:0/1925728.",
         ) from None
     return WaitFor(lsn, _seconds(query.get("timeout"), longest_s), query.get("source", ""), int(timeline or 0))
 
 
 def range_of(query: Query, table: TableFacts) -> Range:
-    """``prefix``, ``start``, ``stop``, ``index.*``, ``limit`` and ``after``.
+    """Reads ``prefix``, ``start``, ``stop``, ``index.*``, ``null.*``, ``limit`` and ``after``.
 
     Raises:
         Problem: ``bad-parameter``, ``malformed-key`` or ``wrong-key-columns``.
@@ -134,7 +135,7 @@ def range_of(query: Query, table: TableFacts) -> Range:
 
 
 def _indexed(query: Query) -> Mapping[str, str | None]:
-    """Values of indexed columns as they are asked for, None for NULL."""
+    """The values of indexed columns in the query; None for NULL."""
     found: dict[str, str | None] = {}
     for name, value in query.items():
         kind, column = name[: len(INDEX)], name[len(INDEX) :]
@@ -145,7 +146,7 @@ def _indexed(query: Query) -> Mapping[str, str | None]:
         if kind not in (INDEX, NULL):
             continue
         if column in found:
-            raise Problem("bad-parameter", f"{INDEX}{column} and {NULL}{column} do not go together.")
+            raise Problem("bad-parameter", f"{INDEX}{column} and {NULL}{column} exclude each other; use one of them.")
         found[column] = None if kind == NULL else value
     return found
 
@@ -154,18 +155,18 @@ def _limit(text: str | None) -> int:
     if text is None:
         return DEFAULT_PAGE
     if not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= MAX_PAGE):
-        raise Problem("bad-parameter", f"limit is 1 to {MAX_PAGE}, not {_shown(text)}.")
+        raise Problem("bad-parameter", f"invalid limit {_shown(text)}: use a number from 1 to {MAX_PAGE}.")
     return int(text)
 
 
 def _seconds(text: str | None, longest_s: float) -> float:
     if text is None:
         return longest_s
-    value = float(text) if _SECONDS.fullmatch(text) else -1.0  # Python's float takes 1_5, and digits of other scripts
+    value = float(text) if _SECONDS.fullmatch(text) else -1.0  # float() alone takes 1_5, and digits of other scripts
     if not 0 <= value <= longest_s:
         raise Problem(
             "bad-parameter",
-            f"timeout is 0 to {longest_s:g} seconds (serve.request_timeout_s), not {_shown(text)}.",
+            f"invalid timeout {_shown(text)}: use 0 to {longest_s:g} seconds (serve.request_timeout_s).",
         )
     return value
 

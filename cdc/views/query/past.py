@@ -1,4 +1,4 @@
-"""One row as it was at a moment, from the history of its table."""
+"""One row as it was at an earlier moment, from the history of its table."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from cdc.views.table.facts import TableFacts
 
 
 class Then(NamedTuple):
-    """A row as it was; no row when there was none.
+    """A row as it was; no row if there was none.
 
     Attributes:
-        row: JSON text.
+        row: JSON text; None if there was no row.
         because: how that is known.
-        moment: that was asked for, as an LSN or an ISO time.
+        moment: the moment that was asked for, as an LSN or an ISO time.
     """
 
     row: bytes | None
@@ -42,23 +42,23 @@ class Then(NamedTuple):
 
 
 class Past:
-    """Reads histories; each call reads one partition of Kafka, so it is for a thread.
+    """Reads histories. Each call reads one partition from Kafka and blocks, so call it in a thread.
 
     Args:
-        config: whose histories.
+        config: the configuration of the deployment whose histories are read.
     """
 
     def __init__(self, config: Config) -> None:
         self._config: Final = config
 
     def row(self, table: TableFacts, key: KeyValues, as_of: str, shown: LSN) -> Then:
-        """A row at a moment.
+        """Returns a row as it was at a moment.
 
         Args:
-            table: whose row.
-            key: of the row.
+            table: the row's table.
+            key: the row's key.
             as_of: an LSN, or an ISO time.
-            shown: the view's LSN: what lies behind it has not happened yet, as far as the view knows.
+            shown: the view's LSN. A later LSN is refused: for the view, it lies in the future.
 
         Raises:
             Problem: ``bad-parameter`` or ``no-history``.
@@ -72,8 +72,8 @@ class Past:
         if table.key_kind != "columns" or not in_scope(*parts(table.name), self._config.topics.history, ()):
             raise Problem(
                 "no-history",
-                f"No history is kept of {table.name}. Add it to topics.history and restart the bridge; "
-                "from then on each change is kept.",
+                f"No history is kept of {table.name}. Add the table to topics.history and restart the bridge; "
+                "the history begins with the next changes.",
             )
         try:
             then = self._read(table, key, moment)
@@ -97,8 +97,8 @@ def _of_topic(definitions: Sequence[TableSchema], topic: str) -> list[TableSchem
     schemas = [each for each in definitions if each.topic == topic]
     if not schemas:
         raise CdcError(
-            f"no definition of {topic} is in the topics",
-            remedy="ask for the rows as they are now; the past needs the definitions in the __schemas topic",
+            f"the __schemas topic has no definition of {topic}",
+            remedy="ask for the rows as they are now; reading the past needs the definitions",
         )
     return schemas
 
@@ -107,7 +107,7 @@ def _check_past(moment: Moment, shown: LSN) -> None:
     if isinstance(moment, datetime) and moment > datetime.now(UTC):
         raise Problem("bad-parameter", f"as_of {moment.isoformat()} is in the future.")
     if isinstance(moment, LSN) and moment > shown:
-        raise Problem("bad-parameter", f"as_of {moment} lies behind what the view shows, {shown}; wait with min_lsn.")
+        raise Problem("bad-parameter", f"The view shows {shown}, not as_of {moment} yet; wait for it with min_lsn.")
 
 
 def _as_json(then: RowThen) -> bytes:

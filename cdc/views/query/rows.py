@@ -1,4 +1,4 @@
-"""Rows: one by its key, many by their keys, pages, and how many there are."""
+"""Rows: one by its key, many by their keys, pages of them, and their number."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from cdc.views.table.answers import Evidence, Found, Range
 from cdc.views.table.facts import TableFacts
 
 _CACHE: Final = (b"cache-control", b"no-cache")
-"""Keep it, and ask with its ETag whether it still holds."""
+"""Clients may keep a row, but must ask with its ETag whether it is still current."""
 
 
 async def one_row(desk: Desk, asked: ViewRequest, name: str, key_of: Callable[[TableFacts], KeyValues]) -> Answer:
-    """The row of a key, as it is stored.
+    """Returns the row of a key as it is stored.
 
     Args:
-        desk: of the process.
+        desk: the desk of the process.
         asked: the request.
-        name: of the table.
+        name: the table's name.
         key_of: reads the key that the request spells.
 
     Raises:
-        Problem: those of tables and keys, ``no-row``, ``unreadable``.
+        Problem: as for tables and keys; ``no-row``, ``unreadable``.
     """
     table, key, found = await desk.look_up(name, asked.access, key_of)
     caveat = ""
@@ -47,14 +47,14 @@ async def one_row(desk: Desk, asked: ViewRequest, name: str, key_of: Callable[[T
 
 
 def shown(table: TableFacts, key: KeyValues, found: Found, known: bytes, caveat: str = "") -> Answer:
-    """A row that was looked up, or what is said where there is none.
+    """Answers with a row that was looked up.
 
     Args:
-        table: whose row it is.
-        key: that was asked for.
+        table: the row's table.
+        key: the key that was asked for.
         found: what the view has.
         known: ``If-None-Match`` of the request.
-        caveat: why there may be such a row all the same.
+        caveat: why the row may exist all the same.
 
     Raises:
         Problem: ``no-row``, ``unreadable``.
@@ -71,7 +71,7 @@ def shown(table: TableFacts, key: KeyValues, found: Found, known: bytes, caveat:
 
 
 def past_row(table: TableFacts, key: KeyValues, then: Then) -> Answer:
-    """A row as it was.
+    """Answers with a row as it was.
 
     Raises:
         Problem: ``no-row``.
@@ -84,10 +84,10 @@ def past_row(table: TableFacts, key: KeyValues, then: Then) -> Answer:
 
 
 async def page(desk: Desk, asked: ViewRequest, table: AskedTable) -> Answer:
-    """Rows in the order of their keys, from where the page before ended.
+    """Returns a page of rows in the order of their keys, after the previous page.
 
     Raises:
-        Problem: ``bad-parameter``, ``foreign-cursor`` and those of keys.
+        Problem: ``bad-parameter``, ``foreign-cursor``, and as for keys.
     """
     wanted = range_of(asked.query, table.known)
     found = await desk.slow(partial(table.part.view.scan, table.known.name, wanted))
@@ -97,10 +97,10 @@ async def page(desk: Desk, asked: ViewRequest, table: AskedTable) -> Answer:
 
 
 async def batch(desk: Desk, table: AskedTable, body: bytes) -> Answer:
-    """Rows of many keys, in their order.
+    """Returns the rows of many keys, in the order of the keys.
 
     Raises:
-        Problem: ``bad-body`` and those of keys.
+        Problem: ``bad-body``, and as for keys.
     """
     given = _keys_of(table.known, body)
     keys = [from_json(table.known, each) for each in given]
@@ -110,7 +110,7 @@ async def batch(desk: Desk, table: AskedTable, body: bytes) -> Answer:
 
 
 async def count(desk: Desk, table: AskedTable) -> Answer:
-    """How many rows the table has."""
+    """Counts the rows of a table."""
     number, evidence = await desk.quick(partial(table.part.view.count, table.known.name))
     return as_json({"count": number}, evidence_headers(evidence, time.time()))
 
@@ -121,9 +121,9 @@ def _keys_of(table: TableFacts, body: bytes) -> list[Any]:
     except ValueError as error:
         raise Problem("bad-body", f'The body is not JSON ({error}). Send {{"keys":[…]}}.') from None
     if not isinstance(given, dict) or given.keys() != {"keys"} or not isinstance(given["keys"], list):
-        raise Problem("bad-body", 'The body is an object with the list of keys: {"keys":[{"id":1},{"id":2}]}.')
+        raise Problem("bad-body", 'The body must be an object with a list of keys: {"keys":[{"id":1},{"id":2}]}.')
     if len(given["keys"]) > MAX_PAGE:
-        raise Problem("bad-body", f"A batch has at most {MAX_PAGE} keys, this one has {len(given['keys'])}.")
+        raise Problem("bad-body", f"A batch has at most {MAX_PAGE} keys, but this one has {len(given['keys'])}.")
     return given["keys"]
 
 
@@ -139,8 +139,9 @@ def _no_row(table: TableFacts, key: KeyValues, found: Found, headers: Headers, c
     if (record := found.unreadable) is not None:
         return Problem(
             "unreadable",
-            f"The newest record of {_spelled(key)} in {table.topic} is not a row of {table.name}: {record.reason}. It "
-            f"is partition {record.partition}, offset {record.offset}. Whoever writes the topic must write it again.",
+            f"The newest record of {_spelled(key)} in {table.topic} is not a row of {table.name}: {record.reason}. Its "
+            f"place is partition {record.partition}, offset {record.offset}. The program that writes the topic must "
+            "write it again.",
             headers,
             **unreadable(table, found),
         )

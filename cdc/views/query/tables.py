@@ -1,4 +1,4 @@
-"""The tables of a view, and what each of them is worth."""
+"""The tables of a view, and what answers about each of them are worth."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cdc.views.table.facts import Facts, TableFacts
 
 
 async def all_tables(desk: Desk, asked: ViewRequest) -> Answer:
-    """Those that the caller may read, by name."""
+    """Lists the tables that the caller may read, by name."""
     tables: list[Mapping[str, Any]] = []
     views: list[Mapping[str, Any] | None] = []
     for part in desk.parts:
@@ -28,7 +28,7 @@ async def all_tables(desk: Desk, asked: ViewRequest) -> Answer:
 
 
 async def one_table(desk: Desk, asked: ViewRequest, name: str) -> Answer:
-    """One of them, loaded or not.
+    """Describes one table, loaded or not.
 
     Raises:
         Problem: ``not-allowed`` or ``unknown-table``.
@@ -42,11 +42,11 @@ async def one_table(desk: Desk, asked: ViewRequest, name: str) -> Answer:
 
 
 async def readiness(desk: Desk, waits: Sequence[Mapping[str, object]]) -> Answer:
-    """Whether every table has rows to answer from; names no table, for everybody may ask.
+    """Tells whether every table can answer questions. Names no table, because everybody may ask.
 
     Args:
-        desk: what there is to ask.
-        waits: for whom the feed waits. What is there is answered from meanwhile.
+        desk: the desk of the process.
+        waits: what the feed is waiting for. The view answers from the rows that it has meanwhile.
     """
     facts = await desk.facts()
     loads = [each for each in facts if not is_ready(each)]

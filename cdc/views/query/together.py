@@ -1,7 +1,7 @@
-"""Keys that are looked up together, where a store is asked over the network: one question for many requests.
+"""Looks keys up together where the store is a network away: one question to the store for many requests.
 
-A request that comes alone is asked for at once. Those who come while questions are under way share the next one, so the
-more there are, the less each of them costs. All rows of one question, and their evidence, are of one moment.
+A request that comes alone is asked at once. Requests that come while questions are under way share the next question,
+so each of them costs less the more there are. All rows of one question, and their evidence, are from one moment.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from cdc.views.table.errors import WrongKey
 from cdc.views.table.table_view import TableView
 
 _AT_ONCE: Final = 2
-"""Questions under way: the server answers one while we write down the answers of another."""
+"""Questions under way: the server answers one while this process writes the answers of the other."""
 _MOST: Final = 256
-"""Keys of one question: it takes the server below a millisecond, in which it does nothing else."""
+"""Keys of one question. The server needs less than a millisecond for them, and serves nobody else meanwhile."""
 
 
 class _Wanted(NamedTuple):
@@ -32,10 +32,10 @@ _Answers: TypeAlias = list[Found | Exception]
 
 
 class RequestsTogether:
-    """For one event loop.
+    """The requests of one event loop.
 
     Args:
-        in_thread: runs what blocks.
+        in_thread: runs a blocking function.
     """
 
     def __init__(self, in_thread: Callable[[Callable[[], _Answers]], Awaitable[_Answers]]) -> None:
@@ -44,7 +44,7 @@ class RequestsTogether:
         self._asking: set[asyncio.Task[None]] = set()
 
     async def get(self, view: TableView, table: str, key: KeyValues) -> Found:
-        """As ``TableView.get``."""
+        """Looks up the row of a key; raises as ``TableView.get``."""
         answer: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
         self._wanted.setdefault((view, table), []).append(_Wanted(key, answer))
         if len(self._asking) < _AT_ONCE:
@@ -59,7 +59,7 @@ class RequestsTogether:
             now, later = wanted[:_MOST], wanted[_MOST:]
             del self._wanted[table]
             if later:
-                self._wanted[table] = later  # behind the other tables
+                self._wanted[table] = later  # goes to the end of the queue, after the other tables
             try:
                 found = await self._in_thread(partial(_found, *table, [each.key for each in now]))
             except Exception as error:  # noqa: BLE001 - raised where it is waited for
@@ -70,7 +70,7 @@ class RequestsTogether:
 
 def _give(waiting: asyncio.Future[Found], answer: Found | Exception) -> None:
     if waiting.done():
-        return  # who asked is gone
+        return  # the client has gone
     if isinstance(answer, Exception):
         waiting.set_exception(answer)
     else:
@@ -81,7 +81,7 @@ def _found(view: TableView, table: str, keys: list[KeyValues]) -> _Answers:
     try:
         return [*view.get_many(table, keys).found]
     except WrongKey:
-        return [_one(view, table, key) for key in keys]  # one of them; the others are to have their rows
+        return [_one(view, table, key) for key in keys]  # one key is wrong: the others still get their rows
     except Exception as error:  # noqa: BLE001 - raised where it is waited for
         return [error] * len(keys)
 

@@ -1,7 +1,7 @@
-"""What one client that watches a table is told: every row first, then each key that changes, for as long as it likes.
+"""The events for one client that watches a table: first every row, then each key that changes, without end.
 
-Who is up to date is told what a ``Broadcast`` read for everybody. Who begins, comes back, or was told less than there
-is, reads the journal here, until it is up to date.
+A client that is up to date gets what a ``Broadcast`` reads for everybody. A client that begins, comes back, or is not
+up to date has the journal read for itself, until it is.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from cdc.views.table.answers import Range
 from cdc.views.table.errors import WrongCursor
 
 HEARTBEAT_S: Final = 15.0
-"""Proxies close connections that are silent for a minute, some for half of one."""
+"""How often a silent watch sends something. Proxies close connections that are silent for a minute, some after 30 s."""
 
 
 class _Told(NamedTuple):
-    """Events, and up to where the client is told everything with them; without a token, not yet anywhere."""
+    """Events, and the token up to which the client knows everything after them; no token while it does not."""
 
     events: bytes
     token: str
 
 
 class Watch:
-    """One client's.
+    """The watch of one client.
 
     Args:
-        desk: of the process.
-        broadcasts: of the process.
-        part: where the table is.
-        table: by name.
+        desk: the desk of the process.
+        broadcasts: the broadcasts of the process.
+        part: the store that has the table.
+        table: the table's name.
     """
 
     def __init__(self, desk: Desk, broadcasts: Broadcasts, part: StoreTables, table: str) -> None:
@@ -48,7 +48,7 @@ class Watch:
         self._silent_until = 0.0
 
     async def events(self, token: str) -> AsyncGenerator[bytes, None]:
-        """Events, without end.
+        """Yields events, without end.
 
         Args:
             token: ``Last-Event-ID``; empty to begin with a snapshot.
@@ -69,7 +69,8 @@ class Watch:
             if found.reset:
                 token, reason = "", found.reset[self._table]
                 continue
-            token = found.token  # other tables' commits, too: one look reads a part of the journal only
+            # The token moves past commits of other tables as well: one call reads only a part of the journal.
+            token = found.token
             if found.changed:
                 self._was_told()
                 yield changed_rows(found.changed, token)
@@ -82,11 +83,11 @@ class Watch:
                         yield told.events
 
     async def _shared(self, token: str) -> AsyncGenerator[_Told, None]:
-        """What is read for everybody, for as long as this client takes it in time."""
+        """Yields what is read for everybody, for as long as this client keeps up."""
         with self._broadcasts.joined(self._part, self._table, token) as broadcast:
             while True:
                 left_s = max(self._silent_until - time.monotonic(), 0)
-                piece = await broadcast.behind(position(token), left_s)
+                piece = await broadcast.after(position(token), left_s)
                 if piece is None:
                     return
                 token = piece.token or token
@@ -97,7 +98,7 @@ class Watch:
                     yield _Told(await self._heartbeat(token), token)
 
     async def _snapshot(self, reason: str) -> AsyncGenerator[_Told, None]:
-        """The rows, and at last the token to go on with. Changes that happen meanwhile come again behind it."""
+        """Yields all rows, then the token to go on with. What changes meanwhile is sent again after the snapshot."""
         start = await self._desk.slow(partial(self._part.view.changes, "", (self._table,), 1))
         if reason:
             yield _Told(event("reset", {"reason": reason}), "")
@@ -112,10 +113,10 @@ class Watch:
             after = page.after
             if after is None:
                 break
-        behind = b""
-        while told := await self._desk.slow(partial(self._part.view.unreadable, self._table, wanted, behind)):
+        last = b""
+        while told := await self._desk.slow(partial(self._part.view.unreadable, self._table, wanted, last)):
             yield _Told(changed_rows(told, ""), "")
-            behind = told[-1].order
+            last = told[-1].order
         yield _Told(event("snapshot", {"rows": rows}, start.token), start.token)
 
     async def _heartbeat(self, token: str) -> bytes:

@@ -1,4 +1,4 @@
-"""One client that watches: told as quickly as it reads, for as long as it does, and told when the service stops."""
+"""One open watch: sends as quickly as the client reads, until the client goes or the service stops."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cdc.base.web.problem import Problem
 from cdc.views.query.events import farewell
 
 SLOWEST_S: Final = 10.0
-"""For a client to take what was sent. One that does not would hold an ever older view in our memory."""
+"""How long a client may take to read what was sent. A slower one would keep ever older rows in our memory."""
 
 Receive: TypeAlias = Callable[[], Awaitable[dict[str, Any]]]
 Send: TypeAlias = Callable[[dict[str, Any]], Awaitable[None]]
@@ -29,12 +29,12 @@ log = structlog.get_logger("cdc.serve")
 
 
 class Watching:
-    """A watch that is open.
+    """An open watch.
 
     Args:
-        events: what the client is told.
+        events: the events to send.
         stopping: set when the service stops.
-        abort: cuts the connection off, with what was not read.
+        abort: cuts the connection off and drops what was not read.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Watching:
         self.was_cut = False
 
     async def run(self, receive: Receive, send: Send) -> None:
-        """Until the client goes, reads too slowly, or the service stops."""
+        """Sends events until the client goes, reads too slowly, or the service stops."""
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         told = asyncio.create_task(self._tell(send))
         ends = [told, asyncio.create_task(self._stopping.wait()), asyncio.create_task(_gone(receive))]
@@ -62,7 +62,7 @@ class Watching:
             log.warning(
                 "a watch was cut off: its client does not read",
                 limit_s=SLOWEST_S,
-                remedy="let the client read faster, or watch fewer keys; it may go on from its last cursor",
+                remedy="let the client read faster or watch fewer keys; it can go on from its last event id",
             )
             self._abort()
             await _gone(receive)
@@ -71,8 +71,8 @@ class Watching:
             log.error(
                 "a watch ended with an error",
                 exc_info=error,
-                remedy="let the client watch again from its last cursor; report it with this traceback if "
-                "it comes back",
+                remedy="let the client watch again from its last event id; if it comes back, report it with this "
+                "traceback",
             )
         await send({"type": "http.response.body", "body": farewell(error), "more_body": False})
 

@@ -1,1 +1,1 @@
-"""Ordered key-value stores: several spaces of keys that change together, and readers that see one moment of all."""
+"""Ordered key-value stores: spaces of keys that change together, and readers that see all of them at one moment."""

@@ -1,11 +1,11 @@
-"""Whether a store in a folder holds what was written to it: all of it is read, in a process of its own.
+"""Checks whether a store in a folder holds what was written to it, by reading all of it in a process of its own.
 
-LMDB trusts its file. Where a page of its tree is damaged, it may miss rows, walk in circles or end the process; what it
-reads is checked by its sum, but rows that it does not find have none. So, before a process writes to a store, and when
-one that reads it was ended by a signal, everything is read once: keys must rise, every sum must fit, and there must be
-as many entries as the catalog says of each space. That takes some 0.6 µs of CPU for each entry.
+LMDB trusts its file. Where a page of its tree is damaged, LMDB may miss rows, walk in circles or crash the process.
+Each value that it reads has a checksum, but rows that it does not find have none. So everything is read once before a
+process writes to a store, and when a signal has ended a process that reads it: keys must ascend, every checksum must
+fit, and each space must have as many entries as the catalog says. That takes about 0.6 µs of CPU for each entry.
 
-What is not read: LMDB's list of free pages.
+LMDB's list of free pages is not checked.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ DAMAGE: Final = (
     lmdb.PageNotFoundError,
     lmdb.VersionMismatchError,
 )
-"""What is raised where the file's pages are not what was written."""
+"""Errors that mean that the file's pages are not what was written."""
 
 CRASHES: Final = (signal.SIGBUS, signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
-"""By which a process ends that believes such pages."""
+"""Signals that end a process which trusts damaged pages."""
 
 _LONGEST_S: Final = 60.0
 _BYTES_PER_S: Final = 4 << 20
-"""Far below what the slowest disk gives. Whoever takes longer goes round in circles."""
+"""A rate that even the slowest disk exceeds. A check that takes longer follows damaged pages in a circle."""
 
 
 def problem_of(path: Path) -> str:
-    """What is wrong with the store in that folder; empty when all of it is as it was written.
+    """Returns what is wrong with the store in that folder; empty if all of it is as it was written.
 
     Raises:
-        StoreUnavailable: it could not be looked at.
+        StoreUnavailable: the store could not be checked.
     """
     size = (path / "data.mdb").stat().st_size
     limit_s = _LONGEST_S + size / _BYTES_PER_S
@@ -64,22 +64,22 @@ def problem_of(path: Path) -> str:
     if ran.returncode == _FOUND:
         return ran.stdout.strip()
     if -ran.returncode == signal.SIGBUS:
-        return f"data.mdb has {size:,} bytes, and had more"
+        return f"data.mdb has {size:,} bytes, but had more before"
     if -ran.returncode in CRASHES:
-        return f"reading all of it ends in {signal.Signals(-ran.returncode).name}"
+        return f"reading all of it ends with {signal.Signals(-ran.returncode).name}"
     raise StoreUnavailable(
-        f"the store in {path} could not be looked through: {ran.stderr.strip()[-500:]}",
+        f"the store in {path} could not be checked: {ran.stderr.strip()[-500:]}",
         remedy="cdc tries again by itself; if that does not help, is there memory for one more process?",
     )
 
 
 def length_of(environment: lmdb.Environment) -> int:
-    """Bytes of its file with all pages. LMDB does not write those at the end that are free by the time of a commit."""
+    """The length of the file with all its pages. At the end, LMDB leaves out those that are free at a commit."""
     return (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
 
 
 def found_in(path: Path) -> str:
-    """As ``problem_of``, in this process: it may end by a signal."""
+    """Does what ``problem_of`` does, in this process, which a signal may end."""
     try:
         with lmdb.open(str(path), map_size=0, readonly=True, create=False) as opened, opened.begin() as transaction:
             return _problem(SpacesReading(transaction), transaction.stat()["entries"])
@@ -96,12 +96,12 @@ def _problem(reading: SpacesReading, entries: int) -> str:
         else:
             leads[following] = number
     if (found := sum(counts.values()) + len(leads)) != entries:
-        return f"{found:,} of {entries:,} entries are there"
-    for number in sorted(leads, reverse=True):  # what leads on has a smaller number
+        return f"{found:,} entries were found, but {entries:,} are recorded"
+    for number in sorted(leads, reverse=True):  # inner spaces first: the space that leads to one has a smaller number
         counts[leads[number]] += counts.pop(number, 0)
     for space, (number, count) in reading.places.items():
         if counts[number] != count:
-            return f"{counts[number]:,} of {count:,} entries of {space} are there"
+            return f"{counts[number]:,} entries of {space} were found, but {count:,} are recorded"
     return ""
 
 

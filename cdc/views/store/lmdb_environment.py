@@ -1,15 +1,15 @@
-"""The one LMDB environment that a process may have of a folder, shared by the stores that this process has of it.
+"""The one LMDB environment that a process may have of a folder, shared by all stores that the process opens there.
 
-LMDB forbids to open a file twice in one process, and to change the map's size or to close an environment while one of
-its transactions is open in this process. So stores of one folder share an environment, transactions are counted, and
-whoever has to change it waits until there is none.
+LMDB forbids opening a file twice in one process. It also forbids changing the map's size or closing an environment
+while the process has a transaction open in it. So stores of one folder share an environment, transactions are counted,
+and a thread that has to change the environment waits until there are none.
 
-A process that forks opens its stores afterwards: LMDB's locks do not survive a fork.
+A process that forks must open its stores afterwards: LMDB's locks do not survive a fork.
 
-LMDB trusts its file. What ``lmdb_spaces.py`` finds by the sums of values, what LMDB itself stumbles over and a file
-that has become shorter are all told to everybody (``StoreFolder.tell_damage``): from then on nobody reads that file,
-and who writes begins with an empty one. Behind the end of a file that is mapped lies SIGBUS, so its length is looked
-at before each transaction; LMDB never makes it shorter.
+LMDB trusts its file. Three kinds of damage are reported to every process (``StoreFolder.tell_damage``): checksums that
+do not fit (``lmdb_spaces.py``), pages that LMDB itself stumbles over, and a file that has become shorter. From then on
+nobody reads that file, and the writer begins an empty one. Reading past the end of a mapped file raises SIGBUS, so the
+length is checked before each transaction; LMDB never makes the file shorter.
 """
 
 from __future__ import annotations
@@ -34,22 +34,24 @@ from cdc.views.store.lmdb_spaces import LmdbSnapshot
 from cdc.views.store.port import Answer
 
 _MOST_MAP: Final = 1 << 40
-"""The map takes addresses, not memory and not disk. So it is as large as the disk, and only a disk that is larger than
-this, or grows, or a process whose addresses are limited, ever sees it grow."""
+"""Largest map. A map takes addresses, not memory and not disk, so it is made as large as the disk. It only has to grow
+if the disk is larger than this or grows, or if the process's addresses are limited."""
 
 _LEAST_MAP: Final = 1 << 26
 _MAX_READERS: Final = 1024
-"""Reading at the same moment, in all processes together: 64 bytes each in the lock file."""
+"""Readers at the same moment, in all processes together; each takes 64 bytes in the lock file."""
 
 _LOOK_S: Final = 1.0
-"""Between two looks whether the folder is still the one that was opened. Somebody may have deleted it to begin anew."""
+"""How often to check that the folder is still the one that was opened. Somebody may have deleted it to begin anew."""
 
 _ATTEMPTS: Final = 5
+"""How often to begin a read: another process may have enlarged the map, or killed readers may hold all places."""
+
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""LMDB says EIO when a disk took a part of what it was to write."""
+"""Errors that mean a full disk; LMDB reports EIO when the disk took only a part of a write."""
 
 _sound: Final[set[tuple[Path, int]]] = set()
-"""Data files that this process found whole before it wrote them; once is enough, for each value is checked as well."""
+"""Data files that this process found undamaged before it wrote them. Once is enough: each value is checked as well."""
 
 _open: Final[dict[tuple[int, Path], LmdbEnvironment]] = {}
 _open_guard: Final = threading.Lock()
@@ -58,7 +60,7 @@ log = structlog.get_logger("cdc.store")
 
 
 class LmdbEnvironment:
-    """What this process has open of a folder; made by ``shared`` only."""
+    """What this process has open of a folder. Only ``shared`` makes one."""
 
     def __init__(self, folder: StoreFolder) -> None:
         self._folder: Final = folder
@@ -75,7 +77,7 @@ class LmdbEnvironment:
         self.users = 0
 
     def read(self, query: Callable[[LmdbSnapshot], Answer]) -> Answer:
-        """Run a query in a transaction of its own."""
+        """Runs a query in a transaction of its own."""
         for attempt in range(_ATTEMPTS):
             if self._lmdb is None or time.monotonic() >= self._look_at:
                 self._look()
@@ -102,11 +104,11 @@ class LmdbEnvironment:
         raise AssertionError("the last attempt raises")
 
     def write(self) -> lmdb.Transaction[bytes]:
-        """Begin to write, in the thread that will write and commit; then ``leave``.
+        """Begins a write transaction, in the thread that will write and commit; afterwards call ``leave``.
 
         Raises:
-            StoreUnavailable: the folder was deleted since it was opened.
-            StoreDamaged: somebody has found that it does not hold what was written.
+            StoreUnavailable: the folder was deleted after it was opened.
+            StoreDamaged: a process has found that the file does not hold what was written.
         """
         if self._lmdb is None or not self._is_writable or self._inode != self._inode_now():
             raise StoreUnavailable(
@@ -114,8 +116,8 @@ class LmdbEnvironment:
                 remedy="cdc opens the new one by itself; leave the folder alone while a process uses it",
             )
         self._refuse_damaged(self._inode)
-        self._lmdb.reader_check()  # a reader that was killed would keep the pages that it saw for ever
-        info = self._lmdb.info()
+        self._lmdb.reader_check()  # otherwise the pages that a killed reader saw would never be free again
+        info = self._lmdb.info()  # grow at half the map: a transaction that fills it up would fail
         if info["last_pgno"] * self._lmdb.stat()["psize"] * 2 > info["map_size"]:
             self.grow()
         with self._state:
@@ -128,29 +130,29 @@ class LmdbEnvironment:
             raise self.translated(error) from error
 
     def leave(self) -> None:
-        """A transaction has ended."""
+        """Counts a transaction that has ended."""
         with self._guard:
             self._transactions -= 1
             if self._is_changing:
                 self._state.notify_all()
 
     def lengthen(self) -> None:
-        """After a commit, in the thread that writes: give the file all of its pages, those that LMDB left out too.
+        """Gives the file all of its pages, including those that LMDB left out. Call it after a commit, in that thread.
 
-        So whoever opens it sees by its length that nothing is cut off.
+        A process that opens the file then sees by its length that nothing is cut off.
         """
         if self._lmdb is not None and os.fstat(self._file).st_size < (length := length_of(self._lmdb)):
-            with suppress(OSError):  # it is longer to look at, and no more: then all of it is read to find out
+            with suppress(OSError):  # a file that stays shorter is only checked in full when it is opened next
                 os.ftruncate(self._file, length)
 
     def open_to_write(self) -> None:
-        """Before ``write``; the folder is locked. What is damaged is thrown away, and filled from the topics again."""
+        """Opens the folder, which must be locked, for ``write``. Damaged data is deleted and read again."""
         if reason := self._damage():
             log.error(
-                "the store is damaged: it is filled anew from the topics",
+                "the store is damaged: filling it again from the topics",
                 store=str(self._folder.path),
                 reason=reason,
-                remedy="look at the disk: it does not give back what was written to it",
+                remedy="check the disk: it does not return what was written to it",
             )
             self._folder.empty()
         with self._alone():
@@ -159,18 +161,18 @@ class LmdbEnvironment:
                 self._open_it(read_only=False)
 
     def grow(self) -> None:
-        """Twice the map; the next transaction has it, in other processes too."""
+        """Doubles the map. The next transaction uses it, in other processes too."""
         with self._alone():
             if self._lmdb is not None:
                 self._lmdb.set_mapsize(self._lmdb.info()["map_size"] * 2)
 
     def close(self) -> None:
-        """When nobody uses it any more."""
+        """Closes the environment, when no store uses it any more."""
         with self._alone():
             self._close()
 
     def translated(self, error: lmdb.Error | StoreDamaged) -> CdcError:
-        """An error of LMDB as one of ours; damage is told to all who have the file open."""
+        """Translates an error of LMDB into one of ours, and reports damage to all processes that have the file open."""
         if isinstance(error, DAMAGE):
             self._look_at = 0.0
             self._folder.tell_damage(self._inode or self._inode_now(), str(error))
@@ -179,30 +181,31 @@ class LmdbEnvironment:
         if isinstance(error, lmdb.DiskError) or code in _FULL:
             free = shutil.disk_usage(path).free if path.exists() else 0
             return StoreFull(
-                f"the disk does not take what the store in {path} writes ({error}); {free // 2**20:,} MB are free",
-                remedy="make room on that disk; what is there is answered from, and filling goes on by itself",
+                f"the disk cannot take what the store in {path} writes ({error}); {free // 2**20:,} MB are free",
+                remedy="make room on that disk; until then answers come from what is stored, then filling goes on",
             )
         if isinstance(error, lmdb.MapFullError):
             return StoreUnavailable(
-                f"the store in {path} has outgrown its map, which is larger now: try again",
+                f"the store in {path} has outgrown its map, which was enlarged: try again",
                 remedy="cdc tries again by itself, with the larger map",
             )
         if code in (errno.EACCES, errno.EPERM, errno.EROFS):
             return self._folder.refused(OSError(code, os.strerror(code)))
         if isinstance(error, lmdb.PanicError):
-            self._is_writable = False  # LMDB could not write its first pages, and wants to be opened again
+            self._is_writable = False  # LMDB could not write its first pages, and has to be opened again
         return StoreUnavailable(
             f"the store in {path} cannot be used now: {error}",
             remedy="cdc tries again by itself; if that does not help: is the folder's disk there, and writable?",
         )
 
     def _look(self) -> None:
-        """Open what has come, and what has taken the place of what we know."""
+        """Opens the folder's file if it is new, or has replaced the one that is open."""
         self._refuse_damaged(self._inode_now())
         self._look_at = time.monotonic() + _LOOK_S
         if self._inode == self._inode_now():
             return
         with self._alone():
+            # Asked again: another thread may have opened the file meanwhile.
             if self._inode != self._inode_now() or self._lmdb is None:
                 self._close()
                 if self._folder.is_marked() and self._inode_now():
@@ -242,7 +245,7 @@ class LmdbEnvironment:
         self._inode = 0
 
     def _damage(self) -> str:
-        """What is wrong with the data, which is looked through once; empty when it is as it should be."""
+        """Returns what is wrong with the data, which is checked once; empty if it is sound."""
         inode = self._inode_now()
         if not inode or (self._folder.path, inode) in _sound:
             return self._folder.damage(inode)
@@ -258,19 +261,19 @@ class LmdbEnvironment:
         return StoreDamaged(f"the store in {self._folder.path} is damaged: {reason}")
 
     def _check_size(self) -> None:
-        """Make sure that all of the file is there that was there before.
+        """Makes sure that the file has not become shorter.
 
         Raises:
-            StoreDamaged: it is shorter.
+            StoreDamaged: it has.
         """
-        known = self._size  # first: other threads look too, while the file grows
+        known = self._size  # read it first: another thread may store a greater size while the file grows
         size = os.fstat(self._file).st_size
         if size < known:
-            raise StoreDamaged(f"data.mdb has {size:,} bytes, and had {known:,}")
+            raise StoreDamaged(f"data.mdb has {size:,} bytes, but had {known:,} before")
         self._size = size
 
     def _inode_now(self) -> int:
-        """0 while there is nothing to open."""
+        """The inode of the data file; 0 while there is nothing to open."""
         try:
             found = self._folder.data.stat()
         except FileNotFoundError:
@@ -289,7 +292,7 @@ class LmdbEnvironment:
         with self._state:
             while self._is_changing:
                 self._state.wait()
-            self._is_changing = True
+            self._is_changing = True  # first, so that no new transaction begins while the others end
             while self._transactions:
                 self._state.wait()
         try:
@@ -301,7 +304,7 @@ class LmdbEnvironment:
 
 
 def shared(folder: StoreFolder) -> LmdbEnvironment:
-    """This process's environment of the folder; give it back with ``give_back``."""
+    """Returns this process's environment of the folder; return it with ``give_back``."""
     with _open_guard:
         place = (os.getpid(), folder.path.resolve())
         environment = _open.setdefault(place, LmdbEnvironment(folder))
@@ -310,7 +313,7 @@ def shared(folder: StoreFolder) -> LmdbEnvironment:
 
 
 def give_back(environment: LmdbEnvironment) -> None:
-    """Close it when nobody else uses it."""
+    """Closes the environment if no other store uses it."""
     with _open_guard:
         environment.users -= 1
         if not environment.users:
@@ -325,13 +328,13 @@ def _opened(path: Path, *, read_only: bool) -> lmdb.Environment:
         try:
             return lmdb.open(
                 str(path),
-                map_size=size,  # 0: what the writer said last
+                map_size=size,  # 0: the size that the writer set last
                 readonly=read_only,
                 create=False,
                 max_readers=_MAX_READERS,
                 max_spare_txns=1,
             )
-        except lmdb.MemoryError:
+        except lmdb.MemoryError:  # the process may not have that many addresses
             if size <= _LEAST_MAP:
                 raise
             size //= 2

@@ -1,19 +1,20 @@
-"""How spaces lie in one LMDB database, and the two ends that work on it: ``LmdbSnapshot`` and ``SpaceWriter``.
+"""How spaces lie in one LMDB database, and the two classes that work on it: ``LmdbSnapshot`` and ``SpaceWriter``.
 
-LMDB has named databases, which would be spaces by themselves. But one may only be opened while no other transaction of
-the process opens another one, so readers would wait for the writer's long transactions; each costs something in every
-transaction; and their number must be known when the store is opened. So all entries lie in one database, behind eight
-bytes: the number of their space. The catalog, at number 0, tells the number of each space and how many entries it has.
+LMDB's named databases could be spaces. But a process may open one only while it has no other transaction that opens
+one, so readers would wait for the writer's long transactions. Each named database also costs time in every transaction,
+and their number must be known when the store is opened. So all entries lie in one database, and eight bytes at the
+front of each key are the number of its space. The catalog, space 0, has the number of each space and how many entries
+it has.
 
-Numbers are never used again. To drop a space is to take it out of the catalog; its entries are deleted a few thousand
-at a time by the transactions that follow.
+Numbers are never used again. Dropping a space removes it from the catalog; the transactions that follow delete its
+entries, a few thousand at a time.
 
-A key of LMDB has 511 bytes at most, an order may have more. The first 480 bytes of such an order then lead, with a zero
-behind them, to the number of another space, which has no name, and there the rest of the order stands, cut in the same
-way if need be. So long orders sort as short ones do, and take a lookup for every 480 bytes.
+A key of LMDB has at most 511 bytes, but an order may have more. Then the first 480 bytes of the order, with a zero
+after them, lead to the number of another space, which has no name. The rest of the order stands there, cut in the same
+way if it is still too long. So long orders sort as short ones do, and cost one lookup for every 480 bytes.
 
-Behind each value stands the CRC-32 of key and value. A disk may give back other bytes than it was given, and LMDB would
-not notice: what does not fit its sum is damage, and never an answer.
+Each value ends with the CRC-32 of key and value. A disk may return other bytes than it was given, and LMDB would not
+notice: a value that does not fit its checksum is damage, and never an answer.
 """
 
 from __future__ import annotations
@@ -41,15 +42,15 @@ _VERSION: Final = _CATALOG + b"version"
 _NEXT: Final = _CATALOG + b"next"
 
 _PART: Final = 480
-"""Bytes of an order that one key of LMDB takes. With the number before and the zero behind them they are below 511."""
+"""Bytes of an order that one LMDB key takes. With the number before them and the zero after them, they fit into 511."""
 _MORE: Final = b"\0"
-"""Behind a part that leads on. Entries whose order is just that part stand before it, all others where they belong."""
+"""Ends a key that leads on. So that key sorts directly after the entry whose order is just that part."""
 
 _RESIDUE: Final = 0x2144DF1C
-"""The CRC-32 of anything that is followed by its own CRC-32."""
+"""The CRC-32 of any bytes that are followed by their own CRC-32."""
 
 _SWEPT: Final = 20_000
-"""Entries of dropped spaces that one transaction deletes: some 20 ms. Ten million rows are gone after 500 commits."""
+"""Entries of dropped spaces that one transaction deletes: about 20 ms. Ten million rows are gone after 500 commits."""
 
 
 class _Place(NamedTuple):
@@ -58,10 +59,10 @@ class _Place(NamedTuple):
 
 
 class LmdbSnapshot:
-    """``Snapshot`` in a transaction of LMDB.
+    """A ``StoreSnapshot`` in a transaction of LMDB.
 
     Args:
-        transaction: None while the store was never written.
+        transaction: the transaction; None while the store was never written.
     """
 
     __slots__ = ("_transaction",)
@@ -71,11 +72,11 @@ class LmdbSnapshot:
 
     @property
     def version(self) -> int:
-        """As ``Snapshot.version``."""
+        """The number of the commit that this snapshot shows."""
         return 0 if self._transaction is None else _counter(self._transaction, _VERSION)
 
     def get(self, space: str, keys: Sequence[Key]) -> list[bytes | None]:
-        """As ``Snapshot.get``."""
+        """Returns the values of entries, None for each that does not exist."""
         if self._transaction is None or (place := _place(self._transaction, space)) is None:
             return [None] * len(keys)
         return _values(self._transaction, place.number, keys)
@@ -83,34 +84,34 @@ class LmdbSnapshot:
     def scan(
         self, space: str, start: bytes = b"", stop: bytes | None = None, limit: int = 1000, *, backwards: bool = False
     ) -> list[Item]:
-        """As ``Snapshot.scan``."""
+        """Returns the first entries within bounds, or the last ones."""
         if self._transaction is None or limit <= 0 or (place := _place(self._transaction, space)) is None:
             return []
         return _scan(self._transaction, _NUMBER.pack(place.number), start, stop, limit, backwards=backwards)
 
     def count(self, space: str) -> int:
-        """As ``Snapshot.count``."""
+        """Returns how many entries a space has."""
         place = None if self._transaction is None else _place(self._transaction, space)
         return 0 if place is None else place.entries
 
 
 class SpaceWriter:
-    """Changes spaces in a writing transaction of LMDB, in the thread that began it."""
+    """Changes spaces in a write transaction of LMDB, in the thread that began it."""
 
     def __init__(self, transaction: lmdb.Transaction[bytes]) -> None:
         self._transaction = transaction
         self._places: dict[str, _Place] = {}
         self._leading = 0
-        # A store that is made anew begins behind the versions of the one before: followers wait for greater ones.
+        # A store that is made anew begins after all versions of the former one: followers wait for greater versions.
         self.version: Final = (_counter(transaction, _VERSION) or time.time_ns() // 1_000) + 1
 
     def get(self, space: str, keys: Sequence[Key]) -> list[bytes | None]:
-        """As ``Transaction.get``."""
+        """Returns the values of entries, including those that this transaction wrote."""
         place = self._known(space)
         return [None] * len(keys) if place is None else _values(self._transaction, place.number, keys)
 
     def put(self, space: str, items: Sequence[Item]) -> None:
-        """As ``Transaction.put``."""
+        """Writes entries; those that exist are replaced."""
         place = self._known(space) or _Place(self._next_number(), 0)
         prefix, before = _NUMBER.pack(place.number), self._entries()
         sealed = []
@@ -122,7 +123,7 @@ class SpaceWriter:
         self._places[space] = place._replace(entries=place.entries + self._entries() - before)
 
     def delete(self, space: str, keys: Sequence[Key]) -> None:
-        """As ``Transaction.delete``."""
+        """Deletes entries; ignores those that do not exist."""
         place = self._known(space)
         if place is None:
             return
@@ -135,7 +136,7 @@ class SpaceWriter:
         self._places[space] = place._replace(entries=place.entries + self._entries() - before)
 
     def drop(self, space: str) -> None:
-        """As ``Transaction.drop``."""
+        """Takes a space out of the catalog; later transactions delete its entries."""
         place = self._known(space)
         if place is not None:
             self._places.pop(space, None)
@@ -143,7 +144,7 @@ class SpaceWriter:
             self._put(_DROPPED + _NUMBER.pack(place.number), b"")
 
     def finish(self) -> None:
-        """Write the catalog and sweep; afterwards the transaction can be committed."""
+        """Writes the catalog and sweeps. Afterwards the transaction can be committed."""
         for space, place in self._places.items():
             self._put(_SPACE + space.encode(), _PLACE.pack(*place))
         self._put(_VERSION, _COUNTER.pack(self.version))
@@ -161,12 +162,12 @@ class SpaceWriter:
         return number
 
     def _entries(self) -> int:
-        """Of the whole database, but for those that lead on: the difference tells what a change of one space did to its
-        number of entries."""
+        """Counts the entries of the whole database, without those that lead on. Taken before and after one space is
+        changed, the difference is how many entries that space has gained."""
         return self._transaction.stat()["entries"] - self._leading
 
     def _lead(self, prefix: bytes, order: bytes) -> bytes:
-        """The key of a long order; what leads there is made where it is not there yet."""
+        """The key of a long order. Makes the entries that lead there if they do not exist yet."""
         while len(order) > _PART:
             at = prefix + order[:_PART] + _MORE
             following = _value(self._transaction, at)
@@ -178,7 +179,7 @@ class SpaceWriter:
         return prefix + order
 
     def _delete_long(self, prefix: bytes, order: bytes) -> None:
-        """Delete an entry, and what led to it alone."""
+        """Deletes an entry, and the entries that led only to it."""
         path = []
         while len(order) > _PART:
             at = prefix + order[:_PART] + _MORE
@@ -215,13 +216,13 @@ class SpaceWriter:
 
 
 class SpacesReading:
-    """All entries of all spaces, each checked: the number of its space, and the number that it leads to, if it does.
+    """Yields all entries of all spaces, checked: the number of the space, and the number that an entry leads to.
 
     Args:
-        transaction: of the store.
+        transaction: the transaction in which to read.
 
     Attributes:
-        places: number and entries of each space that has a name, as far as they were read.
+        places: number and recorded entries of each named space that was read so far.
     """
 
     def __init__(self, transaction: lmdb.Transaction[bytes]) -> None:
@@ -242,13 +243,13 @@ class SpacesReading:
 
 
 def _checked(key: bytes, stored: bytes) -> bytes:
-    """The value of what is stored under a key.
+    """Returns the value of an entry.
 
     Raises:
-        StoreDamaged: that is not what was stored there.
+        StoreDamaged: it does not fit its checksum.
     """
     if crc32(stored, crc32(key)) != _RESIDUE:
-        raise StoreDamaged(f"what was read is not what was written: an entry of {len(stored)} bytes has another sum")
+        raise StoreDamaged(f"an entry of {len(stored)} bytes does not fit its checksum")
     return stored[:-4]
 
 
@@ -280,13 +281,13 @@ def _values(transaction: lmdb.Transaction[bytes], number: int, keys: Sequence[Ke
 
 
 class _Level(NamedTuple):
-    """A space whose entries are being told, among them those of the spaces that it leads to.
+    """A space that a scan is in, below the space that led to it.
 
     Attributes:
-        entries: that are left.
-        before: what all of their orders begin with.
-        start: the bounds of what is behind that.
-        stop: None at its end.
+        entries: the entries that are left.
+        before: the bytes with which all of their orders begin.
+        start: the lower bound for the rest of the order.
+        stop: the upper bound; None for the end of the space.
     """
 
     entries: Iterator[tuple[bytes, bytes]]
@@ -326,7 +327,7 @@ def _scan(
 
 
 def _bounds(prefix: bytes, start: bytes, stop: bytes | None) -> tuple[bytes, bytes]:
-    """The first key of a space within bounds, and one behind the last; both may lead to what is out of them."""
+    """The first key of a space within bounds, and a key after the last. Keys in between may lead to orders outside."""
     first = start if len(start) <= _PART else start[:_PART] + _MORE
     if stop is None:
         return prefix + first, _NUMBER.pack(_NUMBER.unpack(prefix)[0] + 1)
@@ -336,11 +337,11 @@ def _bounds(prefix: bytes, start: bytes, stop: bytes | None) -> tuple[bytes, byt
 def _up(
     transaction: lmdb.Transaction[bytes], prefix: bytes, start: bytes, stop: bytes | None
 ) -> Iterator[tuple[bytes, bytes]]:
-    first, behind = _bounds(prefix, start, stop)
+    first, after = _bounds(prefix, start, stop)
     with transaction.cursor() as cursor:
         if cursor.set_range(first):
             for entry in cursor.iternext():
-                if entry[0] >= behind:
+                if entry[0] >= after:
                     return
                 yield entry
 
@@ -348,9 +349,9 @@ def _up(
 def _down(
     transaction: lmdb.Transaction[bytes], prefix: bytes, start: bytes, stop: bytes | None
 ) -> Iterator[tuple[bytes, bytes]]:
-    first, behind = _bounds(prefix, start, stop)
+    first, after = _bounds(prefix, start, stop)
     with transaction.cursor() as cursor:
-        if cursor.prev() if cursor.set_range(behind) else cursor.last():
+        if cursor.prev() if cursor.set_range(after) else cursor.last():
             for entry in cursor.iterprev():
                 if entry[0] < first:
                     return

@@ -1,11 +1,11 @@
 """A store in a folder: LMDB, one file that any number of processes read while one writes it.
 
-Readers never wait for the writer, nor it for them; a reader that is killed leaves nothing behind. The folder must be on
-a disk of this machine: LMDB's locks do not work over a network.
+Readers never wait for the writer, nor the writer for readers. A reader that is killed leaves nothing to clean up. The
+folder must be on a disk of this machine: LMDB's locks do not work over a network.
 
-Of a transaction, LMDB keeps 131,071 changed pages in memory (512 MB where pages have 4 KB); what is beyond goes to the
-disk before the commit. A row of more than half a page counts as one more page, however large it is: a transaction with
-20,000 rows of 100 KB takes 2 GB.
+LMDB keeps up to 131,071 changed pages of a transaction in memory (512 MB with pages of 4 KB); further pages go to disk
+before the commit. A row of more than half a page counts as one page, however large it is: a transaction with 20,000
+rows of 100 KB takes 2 GB.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Result = TypeVar("Result")
 
 
 class LmdbStore:
-    """``Store`` in a folder.
+    """A ``Store`` in a folder.
 
     Args:
-        path: of the folder; it is made when the store is first locked, and reads as empty before.
-        read_only: refuse ``lock``.
+        path: the folder. It is made when the store is first locked, and reads as empty before.
+        read_only: whether to refuse ``lock``.
     """
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
@@ -44,7 +44,7 @@ class LmdbStore:
         self._open: _Transaction | None = None
 
     def lock(self) -> bool:
-        """As ``Store.lock``."""
+        """Becomes the only writer until ``close``; returns False while another process is."""
         if self._read_only:
             raise StoreRefused(
                 f"the store in {self._folder.path} was opened for reading only",
@@ -58,32 +58,32 @@ class LmdbStore:
         return True
 
     def begin(self) -> Transaction:
-        """As ``Store.begin``."""
+        """Begins a transaction; one at a time, after ``lock``."""
         if self._writer is None:
             raise StoreRefused(
                 f"the store in {self._folder.path} was not locked before it was written",
-                remedy="report it with the log: this is a mistake of cdc; nothing was written",
+                remedy="report it with the log: this is a bug in cdc; nothing was written",
             )
         self._open = _Transaction(self._still_open(), self._writer)
         return self._open
 
     def read(self, query: Callable[[StoreSnapshot], Answer]) -> Answer:
-        """As ``Store.read``; it runs once."""
+        """Runs a query once, on the store as the last commit left it."""
         return self._still_open().read(query)
 
     def version(self) -> int:
-        """As ``Store.version``."""
+        """Returns the number of the last commit."""
         return self._still_open().read(_version)
 
     def size(self) -> StoreSize:
-        """As ``Store.size``; what readers see of the file is the kernel's cache, and in no process's memory."""
+        """Returns the size on disk. What readers map is in the kernel's cache, not in the memory of any process."""
         try:
             return StoreSize(self._folder.data.stat().st_blocks * 512, 0)
         except FileNotFoundError:
             return StoreSize(0, 0)
 
     def close(self) -> None:
-        """As ``Store.close``."""
+        """Closes the store, and forgets an open transaction."""
         if self._open is not None:
             self._open.abort()
         if self._writer is not None:
@@ -98,16 +98,16 @@ class LmdbStore:
         if self._environment is None:
             raise StoreUnavailable(
                 f"the store in {self._folder.path} is closed",
-                remedy="cdc tries again by itself, with the store opened anew",
+                remedy="cdc opens the store again and retries by itself",
             )
         return self._environment
 
 
 def look_through(path: Path) -> str:
-    """Read all of the store in a folder; what is wrong with it is returned, and told to all who have it open.
+    """Reads the whole store in a folder. Returns what is wrong with it, and reports it to all who have it open.
 
     Raises:
-        StoreUnavailable: it could not be looked at.
+        StoreUnavailable: the store could not be checked.
     """
     folder = StoreFolder(path)
     if not (folder.is_marked() and folder.data.exists()):
@@ -119,7 +119,7 @@ def look_through(path: Path) -> str:
 
 
 class _Transaction:
-    """Runs everything in one thread: LMDB's lock of the writer belongs to the thread that took it."""
+    """Runs everything in one thread: LMDB's write lock belongs to the thread that took it."""
 
     def __init__(self, environment: LmdbEnvironment, thread: ThreadPoolExecutor) -> None:
         self._environment = environment
@@ -165,14 +165,14 @@ class _Transaction:
         if self._lmdb is None:
             raise StoreUnavailable(
                 "the transaction of the store has ended; begin another one",
-                remedy="cdc tries again by itself, with the store opened anew",
+                remedy="cdc opens the store again and retries by itself",
             )
         try:
             return work()
         except BaseException as error:
             self._end()
             if isinstance(error, lmdb.MapFullError):
-                self._environment.grow()
+                self._environment.grow()  # the next attempt finds more room
             if isinstance(error, (lmdb.Error, StoreDamaged)):
                 raise self._environment.translated(error) from error
             raise

@@ -1,6 +1,6 @@
 """A store in this process: for tests, and for programs that want a view for as long as they run.
 
-Sorted by ``sortedcontainers``, which is plain Python: no server, no disk, no compiler.
+``sortedcontainers`` sorts it, which is plain Python: no server, no disk, no compiler.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from cdc.views.store.port import Answer, Item, Key, StoreSize, StoreSnapshot, Tr
 
 
 class Contents:
-    """What stores of memory keep. Who shares it sees the same: the writer's store, and others beside or after it."""
+    """The rows of stores in memory. Several stores may share them: a writer, and others beside or after it."""
 
     def __init__(self) -> None:
         self.guard: Final = threading.RLock()
-        """Held while a query runs and while a commit is applied."""
+        """Held while a query runs, and while a commit is applied."""
         self.spaces: Final[dict[str, SortedDict[bytes, bytes]]] = {}
         self.version = 0
         self.bytes = 0
@@ -29,10 +29,10 @@ class Contents:
 
 
 class MemoryStore:
-    """``Store`` in memory.
+    """A ``Store`` in memory.
 
     Args:
-        contents: another store's, to look at the same; its own unless given.
+        contents: the contents of another store, to share them; new ones unless given.
     """
 
     def __init__(self, contents: Contents | None = None) -> None:
@@ -40,37 +40,37 @@ class MemoryStore:
         self._open: _MemoryTransaction | None = None
 
     def lock(self) -> bool:
-        """As ``Store.lock``."""
+        """Becomes the only writer until ``close``; returns False while another store is."""
         with self.contents.guard:
             if self.contents.writer is None:
                 self.contents.writer = self
             return self.contents.writer is self
 
     def begin(self) -> Transaction:
-        """As ``Store.begin``."""
+        """Begins a transaction; one at a time, after ``lock``."""
         if self.contents.writer is not self:
             raise StoreRefused(
                 "the store in memory was not locked before it was written",
-                remedy="report it with the log: this is a mistake of cdc; nothing was written",
+                remedy="report it with the log: this is a bug in cdc; nothing was written",
             )
         self._open = _MemoryTransaction(self.contents)
         return self._open
 
     def read(self, query: Callable[[StoreSnapshot], Answer]) -> Answer:
-        """As ``Store.read``; commits wait meanwhile."""
+        """Runs a query; commits wait meanwhile."""
         with self.contents.guard:
             return query(_MemorySnapshot(self.contents))
 
     def version(self) -> int:
-        """As ``Store.version``."""
+        """Returns the number of the last commit."""
         return self.contents.version
 
     def size(self) -> StoreSize:
-        """Of keys and values; Python's own share is not in it."""
+        """Returns the bytes of keys and values, without Python's own overhead."""
         return StoreSize(0, self.contents.bytes)
 
     def close(self) -> None:
-        """As ``Store.close``."""
+        """Forgets an open transaction, and lets another store write."""
         if self._open is not None:
             self._open.abort()
         with self.contents.guard:
@@ -101,7 +101,7 @@ class _MemorySnapshot:
 
 
 class _SpaceChanges:
-    """Of one space in one transaction: None stands for an entry that is deleted."""
+    """The changes to one space in one transaction. None stands for a deleted entry."""
 
     def __init__(self) -> None:
         self.is_dropped = False
@@ -165,6 +165,6 @@ class _MemoryTransaction:
         if self._changes is None:
             raise StoreUnavailable(
                 "the transaction of the store in memory has ended; begin another one",
-                remedy="cdc tries again by itself, with the store opened anew",
+                remedy="cdc opens the store again and retries by itself",
             )
         return self._changes

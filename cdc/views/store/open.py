@@ -1,4 +1,4 @@
-"""A store by the place that the configuration or a person names."""
+"""Opens a store by its address in the configuration or on the command line."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ MEMORY: Final = "memory"
 
 
 def open_store(place: str, *, password: str | None = None, read_only: bool = False) -> Store:
-    """The store at a place; nothing is written before ``lock``.
+    """Opens the store at a place. Nothing is written before ``lock``.
 
     Args:
-        place: the path of a folder on a disk of this machine; ``redis://…`` or ``rediss://…``, see ``RedisStore``; or
+        place: the path of a folder on a disk of this machine; ``redis://…`` or ``rediss://…`` (``RedisStore``); or
             ``memory``: in this process, gone when it ends.
-        password: of Redis, for who does not want it in the address.
-        read_only: refuse ``lock``.
+        password: the password for Redis, if it is not in the address.
+        read_only: whether to refuse ``lock``.
 
     Raises:
-        ConfigError: no such kind of place, or what it needs is not installed.
-        StoreUnavailable: the server of the store does not answer.
-        StoreRefused: it does not let us in, or would lose rows.
+        ConfigError: there is no such kind of place, or a package that it needs is not installed.
+        StoreUnavailable: the store's server does not answer.
+        StoreRefused: the server refuses access, or could lose rows.
     """
     scheme, mark, _ = place.partition("://")
     require("view", f"the store {scheme}://…" if mark else f"the store {place}")
-    # Imported here: who has a store of one kind need not have what the others want.
+    # Imported here, so that each kind of store needs only the packages of its own.
     if place == MEMORY:
         from cdc.views.store.memory import MemoryStore
 
@@ -38,7 +38,7 @@ def open_store(place: str, *, password: str | None = None, read_only: bool = Fal
 
         return RedisStore(place, password=password, read_only=read_only)
     if mark:
-        raise ConfigError(f"no store is of the kind {scheme}://", remedy="name a folder, redis://…, or memory")
+        raise ConfigError(f"unknown kind of store {scheme}://", remedy="name a folder, redis://…, or memory")
     from cdc.views.store.lmdb_store import LmdbStore
 
     return LmdbStore(Path(place), read_only=read_only)

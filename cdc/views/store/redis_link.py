@@ -1,4 +1,4 @@
-"""The connection of a store in Redis: what its address says, whether that server will do, and what its errors mean."""
+"""The connection of a store in Redis: reading its address, checking the server, and translating errors."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ SCHEMES: Final = ("redis", "rediss")
 _PREFIX: Final = "cdc"
 _READER_TIMEOUT_S: Final = 5.0
 _WRITER_TIMEOUT_S: Final = 60.0
-"""A commit of a million rows takes Redis some seconds."""
+"""A commit of a million rows takes Redis several seconds."""
 
 _NO_MEMORY: Final = "give Redis more memory (maxmemory), or view fewer tables"
 _BY_ITSELF: Final = "wait: cdc tries again by itself"
 _WORDS: Final = (
     ("OutOfMemory|OOM", StoreFull, "is full", _NO_MEMORY),
-    ("MISCONF", StoreFull, "cannot write its own files", "see why in the log of Redis: mostly its disk is full"),
+    ("MISCONF", StoreFull, "cannot write its own files", "look for the reason in the log of Redis: often a full disk"),
     (
         "NOREPLICAS",
         StoreUnavailable,
@@ -49,22 +49,22 @@ _WORDS: Final = (
     (
         "EVICTED",
         StoreRefused,
-        "has lost keys of this store, as when it is full and its maxmemory-policy lets it throw keys away",
+        "has lost keys of this store; it throws keys away if it is full and its maxmemory-policy allows that",
         "CONFIG SET maxmemory-policy noeviction; then delete all keys with this prefix, and the view is filled again",
     ),
     ("WRONGTYPE", StoreRefused, "has keys of another program under this prefix", "choose another prefix: ?prefix=…"),
 )
-"""What the client's class is named after, or what the words of the server contain; what that is, and how to say it."""
+"""Parts of the name of the client's error or of the server's message; our error for it, its meaning, and the remedy."""
 
 
 class RedisPlace(NamedTuple):
-    """Where a store in Redis is.
+    """The address of a store in Redis.
 
     Attributes:
-        url: without what is ours.
-        password: that is not in it.
-        prefix: of all its keys.
-        name: for people; without user and password.
+        url: the address without our own options.
+        prefix: the prefix of all its keys.
+        name: the address for messages, without user and password.
+        password: the password, if it is not in ``url``.
     """
 
     url: str
@@ -74,10 +74,10 @@ class RedisPlace(NamedTuple):
 
 
 def parse(url: str, password: str | None = None) -> RedisPlace:
-    """What an address says: ``redis://user:password@host:6379/0?prefix=shop``.
+    """Reads an address: ``redis://user:password@host:6379/0?prefix=shop``.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: it is invalid.
     """
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query))
@@ -86,12 +86,12 @@ def parse(url: str, password: str | None = None) -> RedisPlace:
         port = parts.port or 6379
     except ValueError as error:
         raise ConfigError(
-            f"the address of the Redis store: {error}",
+            f"invalid address of the Redis store: {error}",
             remedy="write redis://user:password@host:6379/0?prefix=shop, or rediss:// for TLS",
         ) from None
     if parts.scheme not in SCHEMES or not parts.hostname or not prefix:
         raise ConfigError(
-            "the address of a store in Redis has a scheme and a host",
+            "invalid address of the Redis store: it needs a scheme, a host and a prefix that is not empty",
             remedy="write redis://user:password@host:6379/0?prefix=shop, or rediss:// for TLS",
         )
     name = f"{parts.scheme}://{parts.hostname}:{port}{parts.path} (prefix {prefix})"
@@ -99,16 +99,16 @@ def parse(url: str, password: str | None = None) -> RedisPlace:
 
 
 def connect(place: RedisPlace, *, read_only: bool) -> Redis:
-    """A client of the server, after a look at it.
+    """Connects to the server and checks it.
 
     Raises:
-        StoreUnavailable: it does not answer.
-        StoreRefused: it does not let us in, or would lose rows.
-        ConfigError: the address has options that there are not.
+        StoreUnavailable: the server does not answer.
+        StoreRefused: the server refuses access, or could lose rows.
+        ConfigError: the address has unknown options.
     """
     timeout_s = _READER_TIMEOUT_S if read_only else _WRITER_TIMEOUT_S
     try:
-        # Never tried again behind our back: what was a commit once might be an error the second time.
+        # No retries in the client: a commit that succeeded could be reported as an error the second time.
         client = Redis.from_url(
             place.url,
             password=place.password,
@@ -122,7 +122,7 @@ def connect(place: RedisPlace, *, read_only: bool) -> Redis:
         raise translated(error, place) from None
     except (TypeError, ValueError) as error:
         raise ConfigError(
-            f"the address of {place.name}: {error}",
+            f"invalid address {place.name}: {error}",
             remedy="write redis://user:password@host:6379/0?prefix=shop, or rediss:// for TLS",
         ) from None
     _accept(facts, place)
@@ -130,14 +130,14 @@ def connect(place: RedisPlace, *, read_only: bool) -> Redis:
 
 
 def translated(error: RedisError, place: RedisPlace) -> CdcError:
-    """What an error of the client means for us."""
+    """Translates an error of the client into one of ours."""
     said = str(error)
     if isinstance(error, (AuthenticationError, AuthorizationError, NoPermissionError)):
         return StoreRefused(
-            f"Redis at {place.name} does not let us: {said}",
+            f"Redis at {place.name} refuses access: {said}",
             remedy=f"give the user its password, and the rights: ~{place.prefix}:* +@all -@dangerous +info",
         )
-    # Of an error in a script, older servers tell the kind within the words, newer ones at their beginning.
+    # For an error in a script, older servers name its kind within the message, newer ones at its beginning.
     told = f"{type(error).__name__} {said}"
     for words, kind, meaning, remedy in _WORDS:
         if any(word in told for word in words.split("|")):
@@ -148,12 +148,12 @@ def translated(error: RedisError, place: RedisPlace) -> CdcError:
             remedy="cdc tries again by itself; if that does not help: is Redis up, and the store's address right?",
         )
     return StoreRefused(
-        f"Redis at {place.name} refuses: {said}", remedy="correct what it says, in Redis or in the store's address"
+        f"Redis at {place.name} refuses: {said}", remedy="correct what it names, in Redis or in the store's address"
     )
 
 
 def _accept(facts: dict[str, Any], place: RedisPlace) -> None:
-    """By what ``INFO`` tells; ``CONFIG GET`` is forbidden by many who rent out Redis."""
+    """Checks the server by what ``INFO`` says. Hosted Redis often forbids ``CONFIG GET``."""
     if facts.get("redis_mode") == "cluster":
         raise StoreRefused(
             f"Redis at {place.name} is a cluster: a store changes all its keys at once, which needs a single server",
@@ -164,7 +164,7 @@ def _accept(facts: dict[str, Any], place: RedisPlace) -> None:
 
 
 def why_unsafe(facts: dict[str, Any], place: RedisPlace) -> StoreRefused | None:
-    """Of what ``INFO`` tells of memory: Redis would throw rows away."""
+    """Returns an error if ``INFO`` says that Redis would throw rows away when it is full."""
     policy = str(facts.get("maxmemory_policy", "noeviction"))
     if not policy.startswith("allkeys"):
         return None

@@ -1,8 +1,8 @@
-"""Who writes a store in Redis: a lock that runs out, and a token that decides.
+"""Who writes a store in Redis: a lock that expires, and a token that decides.
 
-The lock says that its owner is alive. A thread renews it; when the owner is killed, or sleeps, it runs out, and another
-one may take over. The token says who may write. Each script that writes looks at it. So a writer that lost the lock
-while it slept can never commit, and one whose place nobody took goes on.
+The lock shows that its owner is alive. A thread renews it. When the owner is killed or sleeps, the lock expires, and
+another process may take over. The token says who may write, and every script that writes checks it. So a writer that
+slept can never commit after another took over. If none did, it goes on.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from cdc.views.store import redis_scripts
 from cdc.views.store.redis_link import RedisPlace, connect, translated, why_unsafe
 
 LEASE_MS: Final = 5000
-"""How long a writer that was killed keeps others waiting."""
+"""How long the lock of a killed writer keeps others waiting."""
 _RENEW_S: Final = 1.0
 _LOOK_S: Final = 0.05
 _LOOKS: Final = 10
-"""Renewals between two looks at what Redis does when it is full."""
+"""Renewals between two checks of Redis's eviction policy."""
 _FORMAT: Final = "2"
 
 log = structlog.get_logger("cdc.view")
 
 
 class Taken(NamedTuple):
-    """What the new owner is told.
+    """What the new owner of the lock learns.
 
     Attributes:
-        token: by which its writes are known.
-        version: of the last commit; 0 before the first.
-        following: version of the next. Never one that was used before, also when Redis lost the commit that had it.
+        token: the token that its writes carry.
+        version: the number of the last commit; 0 before the first.
+        following: the number of the next commit. It was never used before, even if Redis has lost commits.
     """
 
     token: str
@@ -48,11 +48,11 @@ class Taken(NamedTuple):
 
 
 def take(client: Redis, place: RedisPlace) -> Taken | None:
-    """Take the lock. While another one holds it, wait until that one is seen alive (None), or its lease ends.
+    """Takes the lock. While another process holds it, waits until that process is seen alive (None) or its lease ends.
 
     Raises:
         StoreUnavailable: the server does not answer.
-        StoreRefused: the store is of another format.
+        StoreRefused: the store has another format.
     """
     script, token, left_ms = client.register_script(redis_scripts.LOCK), uuid4().hex, 1 << 62
     while True:
@@ -68,20 +68,20 @@ def take(client: Redis, place: RedisPlace) -> Taken | None:
             raise translated(RedisError(f"EVICTED {told[0].decode()}"), place)
         if outcome < 0:
             raise StoreRefused(
-                f"the store in {place.name} is of format {told[0].decode()}, this program knows {_FORMAT}",
+                f"the store in {place.name} has format {told[0].decode()}, but this program reads format {_FORMAT}",
                 remedy=f"delete the keys {place.prefix}:*, or choose another prefix",
             )
-        if told[0] < 0 or told[0] > left_ms:  # held for ever, or renewed meanwhile
+        if told[0] < 0 or told[0] > left_ms:  # the lock never expires, or was just renewed: its owner is alive
             return None
         left_ms = told[0]
         time.sleep(_LOOK_S)
 
 
 class RedisLock:
-    """A lock that is taken, and the thread that keeps it."""
+    """A lock that was taken, and the thread that renews it."""
 
     def __init__(self, place: RedisPlace, token: str) -> None:
-        # Its own client, which does not wait for as long as a commit may take.
+        # A client of its own: the writer's has a timeout as long as a commit may take.
         self._client: Final = connect(place, read_only=True)
         self._place: Final = place
         self._arguments: Final[tuple[Any, ...]] = (place.prefix, token, LEASE_MS)
@@ -90,11 +90,11 @@ class RedisLock:
         self._worker.start()
 
     def check(self) -> None:
-        """Raise what ended the thread."""
+        """Raises the error that ended the thread."""
         self._worker.check()
 
     def release(self) -> None:
-        """Let another one write; at once, if Redis can be reached."""
+        """Lets another process write, at once if Redis can be reached."""
         self._ended.set()
         self._worker.join()
         with contextlib.suppress(RedisError):
@@ -105,7 +105,7 @@ class RedisLock:
     def _keep(self) -> None:
         renew, looks, told = self._client.register_script(redis_scripts.RENEW), 0, ""
         while not self._ended.wait(_RENEW_S):
-            # When Redis cannot be reached, the lock is lost, and the next commit will tell.
+            # If Redis cannot be reached, the lock is lost, and the next commit reports it.
             with contextlib.suppress(RedisError):
                 renew(args=self._arguments)
                 looks += 1
@@ -113,7 +113,8 @@ class RedisLock:
                     told = self._tell_of_policy(told)
 
     def _tell_of_policy(self, told: str) -> str:
-        """It may be changed at any time. Nothing is lost before Redis is full, and what is lost then is noticed."""
+        """Logs an unsafe policy, which may be set at any time. Nothing is lost before Redis is full, and a loss is
+        noticed."""
         why = why_unsafe(self._client.info("memory"), self._place)
         if why is not None and why.message != told:
             log.error(why.message, remedy=why.remedy)

@@ -1,26 +1,26 @@
-"""What Redis does for us at one go: the scripts that it runs, in Lua.
+"""The scripts in Lua that Redis runs for a store.
 
-A script is run without any other command in between, and Redis passes it on to its replicas and to its file as one
-transaction. That is all the atomicity there is: what a script wrote before an error stays. So each one finds out first
-whether it can do its work, and its first write is one that does no harm: whatever Redis refuses (no memory left, no
-replica, a replica itself), it refuses there.
+Redis runs a script without any other command in between, and passes it to its replicas and its file as one transaction.
+There is no other atomicity: what a script wrote before an error stays. So each script first finds out whether it can do
+its work, and its first write does no harm: whatever Redis refuses (no memory left, too few replicas, this server is a
+replica), it refuses there.
 
-Keys, all behind the store's prefix and a colon:
+Keys, each with the store's prefix and a colon in front:
 
 =====================  =================================================================================
 ``<space>``            a hash, of ``Key.text`` → value
 ``<space>:order``      a sorted set of all scores 0: the order, escaped; two zeros; ``Key.text``
-``.store``             a hash: ``format``; ``version``; ``writer``, the token of who may write; ``lists``, see below
+``.store``             a hash: ``format``; ``version``; ``writer``, the token of the writer; ``lists``, see below
 ``.lock``              that token, for as long as its owner is alive
 ``.spaces``            a set of the spaces that have entries
-``.staged``            a hash: ``blocks`` of the transaction under way that are here, and its spaces
+``.staged``            a hash: ``blocks``, how many the open transaction has staged; and its spaces
 ``.staged:<space>``    a hash: text → ``P``, length of the order, order, value; or ``D`` and the order
 =====================  =================================================================================
 
-Redis throws whole keys away when it is full and its ``maxmemory-policy`` says so, and that may be changed at any time.
-A table without its hash would pass for an empty one. So a space has entries exactly if it is listed, as many in its
-hash as in its order, and whoever reads or writes it looks first. ``lists`` is how many are listed: ``.spaces`` may be
-thrown away, too.
+Redis throws whole keys away when it is full and its ``maxmemory-policy`` allows it, and the policy may be changed at
+any time. A table without its hash would pass for an empty one. So a space is listed in ``.spaces`` exactly if it has
+entries, and its hash has as many entries as its sorted set. Every script that reads or writes a space checks that
+first. ``lists`` is the number of listed spaces, because ``.spaces`` may be thrown away, too.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ local function values(key, texts, from, to)
   return found
 end
 
-local function scan(key, first, behind, limit, backwards)
+local function scan(key, first, stop, limit, backwards)
   local command = 'ZRANGEBYLEX'
-  if backwards == '1' then command, first, behind = 'ZREVRANGEBYLEX', behind, first end
-  local members, texts = redis.call(command, key .. ':order', first, behind, 'LIMIT', 0, limit), {{}}
+  if backwards == '1' then command, first, stop = 'ZREVRANGEBYLEX', stop, first end
+  local members, texts = redis.call(command, key .. ':order', first, stop, 'LIMIT', 0, limit), {{}}
   for i, member in ipairs(members) do
     local _, last = string.find(member, '\0\0', 1, true)
     texts[i] = string.sub(member, last + 1)
@@ -85,8 +85,8 @@ while at <= #ARGV do
 end
 return {{redis.call('HGET', prefix .. ':.store', 'version'), answers}}
 """
-"""Arguments: prefix; of each question ``get``, ``count`` or ``scan``, its space, how many arguments follow, and those.
-Returns the version, and an answer to each question."""
+"""Arguments: the prefix; then for each question ``get``, ``count`` or ``scan``, its space, the number of arguments that
+follow, and the arguments. Returns the version, and an answer to each question."""
 
 _LEFTOVERS: Final = r"""
 local function forget_staged()
@@ -128,8 +128,8 @@ forget_staged()
 local now = redis.call('TIME')
 return {{1, found[2] or '0', now[1], now[2]}}
 """
-"""Arguments: prefix, token, lease in ms, format. Returns 1, the version and the time; or 0 and how long the lock of
-another one still holds in ms; or -1 and the format of the store; or -2 and a key that is not there as it was left."""
+"""Arguments: prefix, token, lease in ms, format. Returns 1, the version and the time; or 0 and for how many ms another
+process still holds the lock; or -1 and the store's format; or -2 and a key that has lost entries."""
 
 RENEW: Final = r"""
 local prefix, token, lease_ms = unpack(ARGV)
@@ -137,7 +137,7 @@ if redis.call('HGET', prefix .. ':.store', 'writer') ~= token then return 0 end
 redis.call('SET', prefix .. ':.lock', token, 'PX', lease_ms)
 return 1
 """
-"""Arguments: prefix, token, lease in ms. Returns 0 when another one writes."""
+"""Arguments: prefix, token, lease in ms. Returns 0 if another process writes."""
 
 UNLOCK: Final = rf"""
 local prefix, token = unpack(ARGV)
@@ -154,7 +154,7 @@ local prefix, token, lease_ms, expected, blocks = unpack(ARGV, 1, 5)
 local store, lock, staged = prefix .. ':.store', prefix .. ':.lock', prefix .. ':.staged'
 local found = redis.call('HMGET', store, 'writer', 'version')
 if found[1] ~= token then
-  -- Without a lock nobody writes: the name is of one who is gone, left by a Redis that lost who came after.
+  -- Nobody writes without a lock. If there is none, Redis has lost the later writers, and this name is an old one.
   if found[1] and redis.call('EXISTS', lock) == 1 then return 'another' end
   return 'forgotten'
 end
@@ -164,7 +164,7 @@ if blocks ~= '0' and redis.call('HGET', staged, 'blocks') ~= blocks then return 
 
 _BLOCK: Final = r"""
 local block = ARGV[6]
--- Calls of_space(name, is_dropped), and the three functions that it returns.
+-- Calls of_space(name, is_dropped), and then the three functions that it returns.
 local function each_change(of_space)
   local at = 1
   while at <= #block do
@@ -212,11 +212,12 @@ end)
 return 'done'
 """
 """Arguments: prefix, token, lease in ms, version before, blocks that were staged before, a block. Returns ``done``; or
-``another`` (one writes), ``forgotten`` (nobody does), ``moved`` (the version is another one) or ``incomplete``
-(blocks were lost).
+``another`` (another process writes), ``forgotten`` (nobody does), ``moved`` (the store has another version) or
+``incomplete`` (blocks were lost).
 
-A block holds, of each space: its name; 1 if it is dropped first; how many entries are written, and how many deleted; of
-those text, order and value, of these text and order. Lengths and numbers have four bytes."""
+A block holds for each space: its name; 1 if the space is dropped first; the number of entries to write and of those to
+delete; text, order and value of each entry to write; text and order of each to delete. Lengths and numbers take four
+bytes."""
 
 COMMIT: Final = rf"""
 {_WRITER}{_STAGED}{_LEFTOVERS}{_BLOCK}{_INTACT}
@@ -226,7 +227,7 @@ if blocks ~= '0' then early = staged_spaces() end
 local function nothing() end
 local function must_be(kind, key)
   local is = redis.call('TYPE', key)['ok']
-  if is ~= kind and is ~= 'none' then error('WRONGTYPE ' .. key .. ' is a ' .. is .. ', and no ' .. kind) end
+  if is ~= kind and is ~= 'none' then error('WRONGTYPE ' .. key .. ' is a ' .. is .. ', not a ' .. kind) end
 end
 local function check(space)
   must_be('hash', prefix .. ':' .. space)
@@ -245,7 +246,7 @@ local function drop(space)
   redis.call('SREM', prefix .. ':.spaces', space)
 end
 
--- Takes entries one by one, and hands them to Redis by the hundred.
+-- Takes entries one by one, and hands them to Redis five hundred or a thousand at a time.
 local function writer(space)
   local key, members = prefix .. ':' .. space, prefix .. ':' .. space .. ':order'
   local rows, places, count, texts, gone, less = {{}}, {{}}, 0, {{}}, {{}}, 0
@@ -254,7 +255,7 @@ local function writer(space)
     if count == 0 then return end
     if not is_known then redis.call('SADD', prefix .. ':.spaces', space); is_known = true end
     local new = redis.call('HSET', key, unpack(rows, 1, count))
-    -- Where no text is new, no order is.
+    -- If no text is new, no order is new either.
     if new > 0 then redis.call('ZADD', members, unpack(places, 1, count)) end
     count = 0
   end
@@ -318,4 +319,4 @@ forget_staged()
 redis.call('HSET', store, 'version', ARGV[7], 'lists', redis.call('SCARD', prefix .. ':.spaces'))
 return 'done'
 """
-"""Arguments: as ``STAGE``, then the new version. Returns as that."""
+"""Arguments: those of ``STAGE``, then the new version. Returns the same as ``STAGE``."""

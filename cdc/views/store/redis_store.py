@@ -1,14 +1,14 @@
 """A store in Redis: for readers on many machines, and for programs that look rows up themselves.
 
-One writer, by a lock that runs out (``redis_lock.py``); whoever lost it can never commit.
+One writer holds a lock that expires (``redis_lock.py``). A writer that has lost the lock to another can never commit.
 
-Redis has no snapshots. A query runs optimistically: every answer tells the version, and if two of them differ, or the
-version is not the one that the query was told at the beginning, the query runs again. Then all that it asked the first
-time is asked at once, so that it ends also while commits follow one another.
+Redis has no snapshots, so a query runs optimistically. Every answer has a version. If two of them differ, or the
+version is not the one that the query was given at the start, the query runs again. Everything that it asked before is
+then asked in one request, so the query ends even while commits follow one another.
 
-Redis may lose commits: it is started empty, or a replica takes over that had not everything. What is left is as one
-commit left it, with its offsets, and the writer goes on from there. No version is used twice: after each ``lock`` they
-go on from the time in µs. A reader that has seen a later commit waits until there is a newer one.
+Redis may lose commits: it starts empty, or a replica takes over that had not received everything. What is left is the
+state after one commit, with its offsets, and the writer goes on from there. No version is used twice: after each
+``lock``, versions continue from the time in µs. A reader that has seen a later commit waits until there is a newer one.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from cdc.views.store.redis_lock import RedisLock, take
 from cdc.views.store.redis_transaction import RedisTransaction, Writer, escaped, unescaped
 
 Question: TypeAlias = tuple[Any, ...]
-"""``("get", space, *texts)``, ``("count", space)`` or ``("scan", space, first, behind, limit, is backwards)``."""
+"""``("get", space, *texts)``, ``("count", space)`` or ``("scan", space, first, stop, limit, is backwards)``."""
 
 _READ_S: Final = 10.0
 
 
 class RedisStore:
-    """``Store`` in Redis.
+    """A ``Store`` in Redis.
 
     Args:
         url: ``redis://user:password@host:6379/0?prefix=shop``, or ``rediss://`` for TLS.
-        password: for who does not want it in the address.
-        read_only: refuse ``lock``.
+        password: the password, if it is not in the address.
+        read_only: whether to refuse ``lock``.
 
     Raises:
-        ConfigError: that is no such address.
+        ConfigError: the address is invalid.
         StoreUnavailable: the server does not answer.
-        StoreRefused: it does not let us in, or would lose rows.
+        StoreRefused: the server refuses access, or could lose rows.
     """
 
     def __init__(self, url: str, *, password: str | None = None, read_only: bool = False) -> None:
@@ -57,7 +57,7 @@ class RedisStore:
         self._open: RedisTransaction | None = None
 
     def lock(self) -> bool:
-        """As ``Store.lock``. While another one holds it, waits until that one is seen alive, or its lease ends."""
+        """Becomes the only writer; returns False if another one is alive. Waits until it is seen, or its lease ends."""
         if self._read_only:
             raise StoreRefused(
                 f"the store in {self._place.name} was opened for reading only",
@@ -72,11 +72,11 @@ class RedisStore:
         return True
 
     def begin(self) -> Transaction:
-        """As ``Store.begin``."""
+        """Begins a transaction; one at a time, after ``lock``."""
         if self._lock is None or self._writer is None:
             raise StoreRefused(
                 f"the store in {self._place.name} was not locked before it was written",
-                remedy="report it with the log: this is a mistake of cdc; nothing was written",
+                remedy="report it with the log: this is a bug in cdc; nothing was written",
             )
         self._lock.check()
         if self._open is not None:
@@ -85,10 +85,10 @@ class RedisStore:
         return self._open
 
     def read(self, query: Callable[[StoreSnapshot], Answer]) -> Answer:
-        """As ``Store.read``.
+        """Runs a query on the store as one commit left it, again if a commit came between.
 
         Raises:
-            StoreUnavailable: also when commits followed one another so quickly that it did not end in ten seconds.
+            StoreUnavailable: also when commits came so quickly that the query did not end within ten seconds.
         """
         snapshot = _Snapshot(self._ask, self._seen, {})
         deadline = time.monotonic() + _READ_S
@@ -99,22 +99,22 @@ class RedisStore:
                     return answer
             except _Moved:
                 pass
-            except Exception:  # perhaps only because what the query remembers is of another version
+            except Exception:  # the query may have failed only because its answers are of different versions
                 if snapshot.is_true():
                     raise
             if time.monotonic() > deadline:
                 raise StoreUnavailable(
                     f"{self._place.name} changed all the time while it was read",
-                    remedy="ask again; if it goes on, another bridge fills the same prefix: give each store its own",
+                    remedy="ask again; if it goes on, two bridges may fill this prefix: give each store its own",
                 )
             snapshot = snapshot.again(self._seen)
 
     def version(self) -> int:
-        """As ``Store.version``."""
+        """Returns the number of the last commit."""
         return self._ask(())[0]
 
     def size(self) -> StoreSize:
-        """As ``Store.size``; of the server's memory, as far as it is this store's."""
+        """Returns how much of the server's memory this store takes."""
         prefix = self._place.prefix
         try:
             spaces: Any = self._client.smembers(f"{prefix}:.spaces")
@@ -127,7 +127,7 @@ class RedisStore:
             raise translated(error, self._place) from None
 
     def close(self) -> None:
-        """As ``Store.close``."""
+        """Forgets an open transaction, and releases the lock."""
         if self._open is not None:
             self._open.abort()
         try:
@@ -138,8 +138,8 @@ class RedisStore:
             self._client.close()
 
     def _ask(self, questions: Sequence[Question]) -> tuple[int, list[Any]]:
-        """All of them at one moment: the version, and the answers."""
-        seen = self._seen  # before we ask: other threads ask too
+        """Asks all questions at one moment; returns the version, and the answers."""
+        seen = self._seen  # read it before asking: other threads ask as well
         try:
             found, answers = self._read(args=[self._place.prefix, *_flat(questions)])
         except RedisError as error:
@@ -148,14 +148,14 @@ class RedisStore:
         if version < seen:
             raise StoreUnavailable(
                 f"{self._place.name} has lost commits: it was at {seen}, and is at {version}",
-                remedy="it can be read again as soon as the process that fills it has committed",
+                remedy="wait: it can be read again when the process that fills it has committed",
             )
         self._seen = max(version, self._seen)
         return version, answers
 
 
 def _flat(questions: Sequence[Question]) -> list[Any]:
-    """As the script takes them."""
+    """Writes questions as arguments of the script."""
     flat: list[Any] = []
     for what, space, *arguments in questions:
         flat += (what, space, len(arguments), *arguments)
@@ -163,16 +163,16 @@ def _flat(questions: Sequence[Question]) -> list[Any]:
 
 
 class _Moved(Exception):
-    """The store is of another version than the query took it for."""
+    """The store has another version than the query assumed."""
 
 
 class _Snapshot:
-    """What one run of a query finds.
+    """The answers to one run of a query.
 
     Args:
-        ask: the store.
-        version: that the query is told, whether it is true or not: the first answer tells.
-        known: what was asked already, of that version.
+        ask: asks the store.
+        version: the version that the query is given; the first answer shows whether it is right.
+        known: questions of that version that were asked already, with their answers.
     """
 
     def __init__(
@@ -193,8 +193,8 @@ class _Snapshot:
         self, space: str, start: bytes = b"", stop: bytes | None = None, limit: int = 1000, *, backwards: bool = False
     ) -> list[Item]:
         first = b"[" + escaped(start) if start else b"-"
-        behind = b"+" if stop is None else b"(" + escaped(stop)
-        members, values = self._answer(("scan", space, first, behind, max(limit, 0), int(backwards)))
+        end = b"+" if stop is None else b"(" + escaped(stop)
+        members, values = self._answer(("scan", space, first, end, max(limit, 0), int(backwards)))
         keys = [member.split(b"\0\0", 1) for member in members]
         return [Item(Key(unescaped(key[0]), key[1]), value) for key, value in zip(keys, values, strict=True)]
 
@@ -202,16 +202,16 @@ class _Snapshot:
         return int(self._answer(("count", space)))
 
     def is_true(self) -> bool:
-        """Whether the version is that of the store; to be asked when the query has ended."""
+        """Whether the store has the version that the query was given. Call it when the query has ended."""
         if not self._is_true:
             self._is_true = self._ask(())[0] == self.version
         return self._is_true
 
     def again(self, version: int) -> _Snapshot:
-        """For the next run: with all that this one asked, of one moment."""
+        """Makes the snapshot for the next run, with everything that this run asked, from one moment."""
         if not self._asked:
             return _Snapshot(self._ask, version, {})
-        if len(self._asked) == 1 and not self._is_true:
+        if len(self._asked) == 1 and not self._is_true:  # a single answer is from one moment already
             return _Snapshot(self._ask, self._answered, self._asked)
         questions = list(self._asked)
         version, answers = self._ask(questions)

@@ -1,8 +1,8 @@
 """A transaction of a store in Redis: kept here, staged there when it grows, and applied by one script.
 
-Until ``commit`` nothing of it is under any key that readers look at. The script looks whether this writer is still the
-one who may write, whether the version is the one that it knows, and whether all that was staged is there; then it
-applies everything and changes the version, and nobody can ask in between.
+Until ``commit``, nothing of it is under a key that readers look at. The script first checks that this writer may still
+write, that the store has the version that the writer knows, and that everything that was staged is there. Then it
+applies all changes and sets the new version, and Redis answers nobody in between.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from cdc.views.store.redis_link import RedisPlace, translated
 from cdc.views.store.redis_lock import LEASE_MS, Taken
 
 _BLOCK_BYTES: Final = 16 << 20
-"""What is kept here at most. A block of that size keeps Redis busy for a tenth of a second."""
+"""How much is kept here at most. Redis is busy for a tenth of a second with a block of that size."""
 _OVERHEAD: Final = 32
-"""Of an entry, beside its value: about what key and bookkeeping take."""
+"""What an entry takes besides its value: about the size of its key and bookkeeping."""
 _size: Final = Struct(">I").pack
 _HEAD: Final = Struct(">?II")
 
 
 def escaped(order: bytes) -> bytes:
-    """The order so that two zeros end it: sorts as before, whatever follows."""
+    """Escapes an order so that two zero bytes end it. It sorts as before, whatever follows."""
     return order.replace(b"\0", b"\0\1")
 
 
 def unescaped(order: bytes) -> bytes:
-    """What ``escaped`` was given."""
+    """Reverses ``escaped``."""
     return order.replace(b"\0\1", b"\0")
 
 
 class Writer:
-    """Who may write, and the versions.
+    """Writes with the lock's token, and counts the versions.
 
     Args:
-        client: of the server.
-        place: of the store.
+        client: the client of the server.
+        place: the store's address.
         taken: the lock.
     """
 
@@ -57,17 +57,17 @@ class Writer:
         self._commit: Final = client.register_script(redis_scripts.COMMIT)
 
     def stage(self, blocks: int, changes: bytes) -> None:
-        """Hand changes over, of which nobody sees anything yet."""
+        """Sends changes to Redis that nobody sees yet."""
         self._write(self._stage, blocks, changes)
 
     def commit(self, blocks: int, changes: bytes) -> int:
-        """Apply these changes and those that were staged; returns the new version."""
+        """Applies these changes and those that were staged; returns the new version."""
         self._write(self._commit, blocks, changes, self.following)
         self._version, self.following = self.following, self.following + 1
         return self._version
 
     def values(self, key: str, texts: Sequence[bytes]) -> list[bytes | None]:
-        """Fields of one hash."""
+        """Returns fields of one hash."""
         try:
             found: Any = self._client.hmget(f"{self.place.prefix}:{key}", list(texts))
         except RedisError as error:
@@ -82,23 +82,23 @@ class Writer:
         if said == "another":
             raise StoreRefused(
                 f"another writer took over the store in {self.place.name}",
-                remedy="let one process fill it; if no other one does, start this one again",
+                remedy="let only one process fill it; if no other one does, start this one again",
             )
         if said != "done":
             raise StoreUnavailable(
                 f"{self.place.name} has lost what was written to it ({said})",
-                remedy="cdc fills the view again by itself; a Redis that must keep it needs persistence "
+                remedy="wait: cdc fills the view again; to keep the view in Redis, turn persistence on "
                 "(appendonly yes)",
             )
 
 
 class _Changes:
-    """Of one space, as far as they are still here. None stands for an entry that is deleted.
+    """The changes to one space that were not staged yet. None stands for a deleted entry.
 
     Attributes:
-        is_dropped: the space, in this transaction.
-        is_told: Redis knows that.
-        is_staged: there are entries in Redis, of this transaction.
+        is_dropped: whether this transaction has dropped the space.
+        is_told: whether Redis knows that.
+        is_staged: whether Redis holds entries of this transaction for the space.
     """
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class _Changes:
         self.entries: dict[bytes, tuple[bytes, bytes | None]] = {}
 
     def packed(self, space: str) -> bytes:
-        """As the scripts take them: ``redis_scripts.STAGE``."""
+        """Writes the changes in the form that the scripts read (``redis_scripts.STAGE``)."""
         puts: list[bytes] = []
         deletes: list[bytes] = []
         for text, (order, value) in self.entries.items():
@@ -124,7 +124,7 @@ class _Changes:
 
 
 class RedisTransaction:
-    """``Transaction`` in Redis."""
+    """A ``Transaction`` in Redis."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer: Final = writer
@@ -134,7 +134,7 @@ class RedisTransaction:
         self.version: Final = writer.following
 
     def get(self, space: str, keys: Sequence[Key]) -> list[bytes | None]:
-        """As ``Transaction.get``."""
+        """Returns the values of entries, including those that this transaction wrote."""
         changes = self._of(space)
         found: dict[bytes, bytes | None] = {}
         texts = []
@@ -151,7 +151,7 @@ class RedisTransaction:
         return [found.get(key.text) for key in keys]
 
     def put(self, space: str, items: Sequence[Item]) -> None:
-        """As ``Transaction.put``."""
+        """Writes entries; those that exist are replaced."""
         entries = self._of(space).entries
         size = 0
         for (order, text), value in items:
@@ -160,27 +160,27 @@ class RedisTransaction:
         self._grow(size + len(items) * _OVERHEAD)
 
     def delete(self, space: str, keys: Sequence[Key]) -> None:
-        """As ``Transaction.delete``."""
+        """Deletes entries; ignores those that do not exist."""
         self._of(space).entries.update((key.text, (key.order, None)) for key in keys)
         self._grow(len(keys) * _OVERHEAD)
 
     def drop(self, space: str) -> None:
-        """As ``Transaction.drop``."""
+        """Deletes a space with all its entries."""
         changes = self._of(space)
         changes.is_dropped, changes.is_told, changes.is_staged = True, False, False
         changes.entries.clear()
 
     def commit(self) -> int:
-        """As ``Transaction.commit``."""
+        """Makes all changes visible at once; returns the new version."""
         changes, self._changes = self._still_open(), None
         return self._writer.commit(self._blocks, _packed(changes))
 
     def abort(self) -> None:
-        """As ``Transaction.abort``. What was staged stays until the next commit."""
+        """Forgets the changes. What was staged stays in Redis until the next transaction stages or commits."""
         self._changes = None
 
     def _get_staged(self, space: str, texts: list[bytes], found: dict[bytes, bytes | None]) -> list[bytes]:
-        """Adds what was staged; returns what was not."""
+        """Adds the staged values to ``found``; returns the texts that were not staged."""
         rest = []
         for text, said in zip(texts, self._writer.values(f".staged:{space}", texts), strict=True):
             if said is None:
@@ -193,7 +193,7 @@ class RedisTransaction:
         self._bytes += size
         if self._bytes < _BLOCK_BYTES:
             return
-        changed, self._changes = self._still_open(), None  # has ended, if that goes wrong
+        changed, self._changes = self._still_open(), None  # if staging fails, the transaction has ended
         self._writer.stage(self._blocks, _packed(changed))
         self._changes = changed
         self._blocks += 1
@@ -210,7 +210,7 @@ class RedisTransaction:
         if self._changes is None:
             raise StoreUnavailable(
                 f"the transaction of {self._writer.place.name} has ended; begin another one",
-                remedy="cdc tries again by itself, with the store opened anew",
+                remedy="cdc opens the store again and retries by itself",
             )
         return self._changes
 

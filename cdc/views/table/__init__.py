@@ -1,1 +1,1 @@
-"""Compacted topics as tables that can be asked: rows by key, ranges, indexes, counts, and what changes."""
+"""Compacted topics as tables that can be queried: rows by key, ranges, indexes, counts, and what changes."""

@@ -1,4 +1,4 @@
-"""What a view is asked, and what it answers, with the evidence of the one moment at which the store was read."""
+"""Questions to a view and its answers, with the evidence of the one moment at which the store was read."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from cdc.views.table.rows import StoredRow
 
 
 class Range(NamedTuple):
-    """Which rows, in the order of their keys.
+    """Which rows to return, in the order of their keys.
 
     Attributes:
-        prefix: the first values of the key are these.
-        text: the value behind them begins with it.
-        start: the first key, or the first values of it.
-        stop: the rows end before it.
-        by: columns of an index, all or the first of them, with their values; the rows come in its order, and nothing of
-            the above applies.
+        prefix: the first values of the key.
+        text: how the value after ``prefix`` begins.
+        start: the first key, or its first values.
+        stop: the key before which to end.
+        by: columns of an index, all or the first of them, with their values. Rows come in the order of the index, and
+            the fields above are ignored.
         limit: rows of a page.
-        after: ``Page.after`` of the page before.
+        after: ``Page.after`` of the previous page.
     """
 
     prefix: Sequence[Value] = ()
@@ -42,16 +42,16 @@ class Evidence(NamedTuple):
     """What an answer is worth.
 
     Attributes:
-        store_id: of the store; another one knows nothing of this one's cursors and versions.
-        version: of the store: the number of the commit.
+        store_id: the id of the store; a store with another id does not know cursors and versions of this one.
+        version: the version of the store, which is the number of the commit.
         source: system identifier, timeline and database oid of the source, with commas; empty when unknown.
-        lsn: the table shows every commit before it; 0 when unknown, which it is of rows that are not kept up to date.
+        lsn: the table shows every commit before this LSN; 0 when unknown, as it is while rows are not kept up to date.
         state: what the table's answers are worth.
-        reason: why it is not exact; empty when it is.
-        number: of the table; another one that takes its name has another number, and its own generations.
-        generation: of the rows.
-        caught_up_at: seconds since 1970; then the topics held nothing that the view did not show. 0 when never, or
-            when it says nothing of this table.
+        reason: why the state is not exact; empty when it is.
+        number: the table's number; another table that takes over the name has another number and its own generations.
+        generation: the generation of the rows.
+        caught_up_at: seconds since 1970, when the topics last held nothing that the view did not show. 0 if that was
+            never so, or says nothing about this table.
     """
 
     store_id: str
@@ -66,7 +66,7 @@ class Evidence(NamedTuple):
 
     @property
     def age_s(self) -> float | None:
-        """Seconds since the view was last known to show all that the topics hold; None when it never was."""
+        """Seconds since the view was last known to show everything in the topics; None when it never was."""
         return max(time.time() - self.caught_up_at, 0.0) if self.caught_up_at else None
 
 
@@ -74,9 +74,9 @@ class Found(NamedTuple):
     """A key's row, or why there is none.
 
     Attributes:
-        row: None when there is none.
-        unreadable: the key's newest record, which is no row; None when it is one, or there is none.
-        evidence: of both.
+        row: the row; None when there is none.
+        unreadable: the key's newest record, if that is not a row; otherwise None.
+        evidence: what both are worth.
     """
 
     row: StoredRow | None
@@ -85,14 +85,14 @@ class Found(NamedTuple):
 
 
 class FoundMany(NamedTuple):
-    """Of many keys, in their order."""
+    """The rows of many keys, in the order of the keys."""
 
     found: Sequence[Found]
     evidence: Evidence
 
 
 class Page(NamedTuple):
-    """Rows in order, and how to go on; no ``after`` at the end."""
+    """Rows in order, and the cursor for the next page; ``after`` is None on the last page."""
 
     rows: Sequence[StoredRow]
     after: str | None
@@ -103,11 +103,11 @@ class ChangedRow(NamedTuple):
     """A key that changed, and its row as it is now.
 
     Attributes:
-        table: by name.
+        table: the table's name.
         key: JSON text.
-        row: None when it is gone, or cannot be read.
-        order: of the key.
-        unreadable: the key's newest record, which is no row; None when it is one, or there is none.
+        row: None when the row is gone, or cannot be read.
+        order: the key's order.
+        unreadable: the key's newest record, if that is not a row; otherwise None.
     """
 
     table: str
@@ -118,13 +118,13 @@ class ChangedRow(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What changed behind a token.
+    """What changed after a token.
 
     Attributes:
-        changed: each key once, the newest state of it.
-        token: to go on behind these.
+        changed: each key once, with its newest state.
+        token: where to go on after these changes.
         reset: tables whose rows must all be read anew, and why.
-        version: of the store, when it was looked at.
+        version: the version of the store that was read.
     """
 
     changed: Sequence[ChangedRow]
@@ -137,17 +137,17 @@ Kind: TypeAlias = Literal["row", "delete", "unreadable", "snapshot", "reset"]
 
 
 class Watched(NamedTuple):
-    """What a watcher is told.
+    """An event for a watcher.
 
     Attributes:
-        kind: ``row``: there it is, or this it is now; ``delete``: the row of the key is gone; ``unreadable``: the
-            newest record of the key is no row; ``snapshot``: all rows that there are were told; ``reset``: rows that
-            were told count no more, all are told again.
-        key: JSON text; empty unless it is about a row.
-        row: of a ``row``.
-        token: to go on from later, without missing anything; empty where that is not possible yet.
-        reason: of a ``reset``.
-        unreadable: that record.
+        kind: ``row``: the row as it is now; ``delete``: the row of the key is gone; ``unreadable``: the newest
+            record of the key is not a row; ``snapshot``: every existing row was sent; ``reset``: forget all rows that
+            were sent, because every row follows again.
+        key: JSON text; empty unless the event is about one row.
+        row: the row of a ``row`` event.
+        token: from here a watch can go on later without missing anything; empty where that is not possible yet.
+        reason: the reason for a ``reset``.
+        unreadable: the record of an ``unreadable`` event.
     """
 
     kind: Kind
@@ -159,9 +159,9 @@ class Watched(NamedTuple):
 
 
 def evidence_of(facts: Facts, table: TableFacts) -> Evidence:
-    """Of answers about a table."""
+    """The evidence for answers about a table."""
     view = facts.view
-    # What is known of the view says nothing of a table that is behind the others, but of one that is behind with them.
+    # The view's age says nothing about a table that lags the others; it does while all tables still load together.
     is_told = table.is_current or (table.state == "loading" and view is not None and not view.lsn)
     state, reason = facts.standing(table, time.time())
     return Evidence(

@@ -1,4 +1,4 @@
-"""Changes of one table → its generation's spaces: rows, index entries, and what is no row."""
+"""Changes of one table → the spaces of a generation: rows, index entries, and records that are not rows."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ def apply(
     *,
     has_unreadable: bool,
 ) -> int:
-    """Write a batch.
+    """Writes a batch.
 
     Args:
         transaction: open.
-        table: whose rows they are.
-        generation: that takes them.
-        batch: what changes.
-        indexes: of the generation; its rows are in them.
-        has_unreadable: whether the generation holds what is no row.
+        table: the table whose rows change.
+        generation: the generation to write to.
+        batch: the changes.
+        indexes: the indexes of the generation; they already contain the rows that it holds.
+        has_unreadable: whether the generation holds records that are not rows.
 
     Returns:
-        How many more records are no rows.
+        By how much the number of records that are not rows has grown.
     """
     space = table.rows(generation)
     gone = [*batch.gone, *(each.key for each in batch.no_rows if each.is_key)]
     if batch.strange:
+        # A row at the same place stays if its key is spelled otherwise: the tombstone is for another record.
         there = transaction.get(space, batch.strange)
         gone += [key for key, row in zip(batch.strange, there, strict=True) if row and unpack(row).key == key.text]
     if indexes:
@@ -57,7 +58,7 @@ def _index(
     gone: Sequence[Key],
     indexes: Indexes,
 ) -> None:
-    """Take the entries of the rows that were there out, and put those of the new ones in."""
+    """Replaces the index entries of the old rows by those of the new ones."""
     keys = [*(each.row.key for each in rows), *gone]
     entered = [each.entries for each in rows] + [()] * len(gone)
     out: dict[int, list[Key]] = defaultdict(list)
@@ -76,13 +77,13 @@ def _index(
 
 
 def entries_of(rows: Sequence[NewRow], place: int) -> list[Item]:
-    """What rows have in one index."""
+    """The entries of rows in one index."""
     orders = [(each.entries[place], each.row.key) for each in rows]
     return sorted([Item(Key(order, order), pointer(key)) for order, key in orders])
 
 
 def _note(transaction: Transaction, space: str, batch: TableChanges) -> int:
-    """What is no row, and is it no more; returns how many more there are."""
+    """Adds and removes records that are not rows; returns by how much their number has grown."""
     noted = [Item(each.key, each.text) for each in batch.no_rows if each.text is not None]
     over = [*(each.row.key for each in batch.rows), *batch.gone, *batch.strange]
     over += [each.key for each in batch.no_rows if not each.text]

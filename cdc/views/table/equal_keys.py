@@ -1,9 +1,8 @@
-"""Keys that are equal to PostgreSQL and printed differently: ``1`` and ``1.0`` of a ``numeric`` without a scale. Pure.
+"""Keys that PostgreSQL calls equal and prints differently: ``1`` and ``1.0`` of a ``numeric`` without a scale. Pure.
 
-Each spelling is a key of its own to Kafka, and so it is in the store: a tombstone of one must not take the row of the
-other away. But who asks for one of them means the value. The source has at most one row of it, under whichever
-spelling, and that is looked for: in the order of texts the shortest spelling of a value is the first, and each longer
-one is behind the one before.
+Each spelling is a key of its own in Kafka and so in the store: a tombstone for one must not delete the row of the
+other. But a person who asks for one spelling means the value. The source has at most one row with that value, so the
+lookup tries its spellings. As texts, the shortest spelling sorts first, and each longer one after all shorter ones.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ def equal_place(
     key: Sequence[Value],
     floats: Sequence[bool],
 ) -> Key | None:
-    """Where the entry of an equal key stands.
+    """Finds the entry of an equal key.
 
     Args:
         snapshot: of the store.
         spaces: where to look, one after the other.
-        readings: of the key's columns.
+        readings: how the types of the key's columns are read.
         key: a value for each of them.
         floats: which of them are floating point.
 
     Returns:
-        None when there is none in any of the spaces.
+        The key of the entry; None when none of the spaces has one.
     """
     for space in spaces:
         for values in _spelled(snapshot, space, readings, key, floats, ()):
@@ -44,21 +43,21 @@ def equal_place(
 
 
 def is_spelled_otherwise(value: Value, reading: TypeReading) -> bool:
-    """Whether an equal value may be printed differently."""
+    """Whether PostgreSQL may print an equal value differently."""
     if reading.identity is not Identity.VALUE:
         return False
     return isinstance(value, str) or value == 0
 
 
 def first_of_equals(value: Value, reading: TypeReading) -> Value:
-    """Of the equal values, the one whose key stands first."""
+    """The one of a value's spellings that sorts first."""
     if not is_spelled_otherwise(value, reading):
         return value
     return reading.normal(value) if isinstance(value, str) else -0.0
 
 
 def last_of_equals(text: str, reading: TypeReading) -> str:
-    """A text behind all spellings of a value that a key has room for, and before all other values that numbers have."""
+    """A text that sorts after all spellings of a value that a key has room for, and before all other numbers."""
     longest = reading.normal(text)
     for _ in range(_LONGEST):
         longest = reading.longer(longest)
@@ -66,7 +65,7 @@ def last_of_equals(text: str, reading: TypeReading) -> str:
 
 
 _LONGEST: Final = 200
-"""Zeros behind the last digit that counts. PostgreSQL takes 16,383 of them, and nobody writes so many."""
+"""How many zeros may follow the last significant digit. PostgreSQL accepts 16,383, but nobody writes so many."""
 
 
 def _spelled(
@@ -77,7 +76,7 @@ def _spelled(
     floats: Sequence[bool],
     chosen: tuple[Value, ...],
 ) -> Iterator[tuple[Value, ...]]:
-    """Keys that may be there, column by column: of each, only spellings that some key behind ``chosen`` has."""
+    """Yields keys that may exist, column by column. A spelling is tried only if some key has it after ``chosen``."""
     place = len(chosen)
     if place == len(key):
         yield chosen
@@ -116,5 +115,5 @@ def _texts(
             continue
         while wanted.encode() < there:
             if len(wanted) > len(there):
-                return  # every longer one begins with it, and so stands before this key, too
+                return  # every longer spelling begins with this one, so it sorts before the key as well
             wanted = reading.longer(wanted)

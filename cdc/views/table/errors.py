@@ -1,4 +1,4 @@
-"""What is wrong with a question to a view: the asker's fault, or too early."""
+"""Why a question to a view has no answer: it is wrong, or it comes too early."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 from cdc.base.errors import CdcError
 
-_ASK_OTHERWISE: Final = "ask for what there is: /v1/tables has the tables, with key columns and indexes"
+_ASK_OTHERWISE: Final = "ask for what there is: /v1/tables lists the tables with their key columns and indexes"
 
 
 class WrongQuestion(CdcError):
@@ -23,23 +23,23 @@ class WrongQuestion(CdcError):
 
 
 class UnknownTable(WrongQuestion):
-    """The view has no such table."""
+    """The view does not have this table."""
 
 
 class WrongKey(WrongQuestion):
-    """Not a key of this table."""
+    """The key is not a key of this table."""
 
 
 class UnknownIndex(WrongQuestion):
-    """The table has no such index."""
+    """The table does not have this index."""
 
 
 class WrongCursor(WrongQuestion):
-    """A cursor or token that is none, or that belongs to another store, table or index."""
+    """The cursor or token is invalid, or belongs to another store, table or index."""
 
 
 class NotLoaded(CdcError):
-    """The table was not yet read to its end for the first time: it has no rows to show, which does not mean none."""
+    """The table is being read for the first time. It may have rows, but none can be shown yet."""
 
     retryable = True
     exit_code = 4

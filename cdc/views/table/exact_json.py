@@ -1,8 +1,8 @@
-"""JSON whose numbers stay what they are written like. Pure.
+"""JSON that keeps numbers as they are spelled. Pure.
 
-``0.1`` and ``0.10000000000000000001`` are one double and two keys of a jsonb column, and ``0`` and ``-0`` are one value
-and two records. A number that is spelled as a double or an integer of 64 bits would be, is one; any other is a
-``Decimal``.
+``0.1`` and ``0.10000000000000000001`` are one double but two keys of a jsonb column, and ``0`` and ``-0`` are one value
+but two records. A number that is spelled as Python would print a double or an integer of 64 bits becomes a ``float`` or
+an ``int``; any other becomes a ``Decimal``.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from typing import Any, Final, NoReturn
 import orjson
 
 _SHORT: Final = 18
-"""Digits that surely fit into 64 bits."""
+"""Numbers of up to this many digits always fit into 64 bits."""
 
 
 def loads(text: str | bytes) -> Any:
-    """What the text says.
+    """Parses JSON.
 
     Raises:
-        ValueError: it is no JSON, or nested too deeply.
+        ValueError: the text is not JSON, or is nested too deeply.
     """
     try:
         return json.loads(text, parse_int=_integer, parse_float=_float, parse_constant=_refuse)
-    except (RecursionError, ArithmeticError):  # the latter of an exponent that no number has
+    except (RecursionError, ArithmeticError):  # ArithmeticError: an exponent that Decimal cannot hold
         raise ValueError("it is nested too deeply, or a number in it is too large") from None
 
 
 def dumps(value: Any) -> bytes:
-    """Without blanks, members sorted.
+    """Writes JSON without blanks, with sorted members.
 
     Raises:
-        ValueError: it cannot be written.
+        ValueError: the value cannot be written.
     """
     try:
         return orjson.dumps(value, default=_fragment, option=orjson.OPT_SORT_KEYS)
     except orjson.JSONEncodeError as error:
-        raise ValueError(f"it does not sort: {error}") from None
+        raise ValueError(f"the value cannot be sorted: {error}") from None
 
 
 def _integer(text: str) -> int | Decimal:
@@ -58,8 +58,8 @@ def _float(text: str) -> float | Decimal:
 def _fragment(value: object) -> orjson.Fragment:
     if isinstance(value, Decimal):
         return orjson.Fragment(str(value))
-    raise TypeError(f"{type(value).__name__} is nothing that JSON can say")
+    raise TypeError(f"{type(value).__name__} is not a JSON type")
 
 
 def _refuse(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON value")
+    raise ValueError(f"{name} is not a JSON value")

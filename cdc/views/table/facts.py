@@ -1,7 +1,7 @@
-"""What a view says of itself and of its tables, as it stands in the store beside the rows. Pure.
+"""The facts that a view keeps about itself and its tables, in the store beside the rows. Pure.
 
-All of it changes in the transaction that changes the rows, so an answer and its evidence come from one moment. Facts
-change rarely beside rows: readers keep them, and read them again when the store's version is another one.
+Facts change in the same transaction as the rows, so an answer and its evidence come from one moment. They change much
+less often than rows: readers cache them, and read them again when the store's version has changed.
 
 Spaces of a store:
 
@@ -9,11 +9,11 @@ Spaces of a store:
 ``facts``               ``view`` → ``ViewFacts``; ``table/<name>`` → ``TableFacts``;
                         ``offsets/<topic>`` → next offset of each partition
 ``rows/<number>/<gen>`` the rows of one generation of a table
-``index/<number>/<gen>/<place>``  an index of it: ``keys.index_order`` → ``keys.pointer`` to the row
-``unreadable/<number>/<gen>``  what is no row (``Unreadable``): by the row's key, where the record's key is one, else
-                        behind all keys (``keys.order_of_no_key``)
+``index/<number>/<gen>/<place>``  one of its indexes: ``keys.index_order`` → ``keys.pointer`` to the row
+``unreadable/<number>/<gen>``  records that are not rows (``Unreadable``): under the row's key if the record's key is
+                        valid, otherwise after all keys (``keys.order_of_no_key``)
 ``journal``             what each commit changed, see ``journal.py``
-``feed``                what the feed alone needs, see ``feed_facts.py``
+``feed``                what only the feed needs, see ``feed_facts.py``
 ======================  =============================================================================
 """
 
@@ -35,12 +35,19 @@ FACTS: Final = "facts"
 JOURNAL: Final = "journal"
 
 State: TypeAlias = Literal["exact", "behind", "loading", "suspect", "degraded"]
-"""What an answer about a table is worth: what the source held at the LSN; that, and nobody knows that its topic holds
-no more since; perhaps not all of it yet; perhaps with rows that are gone (it is being read anew); all but what could
-not be read. The store never holds ``behind``: nobody can write down that a view is not filled (``Facts.standing``)."""
+"""What an answer about a table is worth.
 
-BEHIND_S: Final = 60.0
-"""A view that is filled writes down every ten seconds, at the latest, that it holds all that its topics do."""
+- ``exact``: the table is what the source held at the LSN.
+- ``behind``: as ``exact``, but nobody knows whether its topic holds more by now. The store never contains this state,
+  because a view that is not being filled cannot write it down: ``Facts.standing`` derives it from the clock.
+- ``loading``: the table may lack rows of its topic.
+- ``suspect``: the table may have rows that the source deleted; it is being read anew.
+- ``degraded``: complete except for the keys whose newest record could not be read.
+"""
+
+LAGS_AFTER_S: Final = 60.0
+"""Silence after which an ``exact`` table counts as ``behind``. A view that keeps up writes down at least every ten
+seconds that it holds everything in its topics."""
 
 ValueKind: TypeAlias = Literal["json", "string", "bytes"]
 
@@ -52,7 +59,7 @@ class KeyColumn(msgspec.Struct, frozen=True, array_like=True):
     """A column of a table's key, and its type as ``__schemas`` spells it.
 
     Attributes:
-        is_exact: keys are told apart by how they are written; not so in stores of before.
+        is_exact: whether keys are told apart by their spelling; False in stores of earlier versions.
     """
 
     name: str
@@ -61,16 +68,16 @@ class KeyColumn(msgspec.Struct, frozen=True, array_like=True):
 
 
 SHOWN_KEY: Final = 200
-"""Characters of ``Unreadable.key``."""
+"""Number of characters of a record's key that ``Unreadable.key`` keeps."""
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """A record that is no row; the newest of its key.
+    """A record that is not a row, and is the newest of its key.
 
     Attributes:
-        partition: where it lies, with ``offset``.
-        key: of the record, as far as it is text; cut off when it is long.
-        reason: why it is no row.
+        partition: where the record lies, with ``offset``.
+        key: the record's key, as far as it is text; cut off when it is long.
+        reason: why the record is not a row.
     """
 
     partition: int
@@ -80,24 +87,24 @@ class Unreadable(msgspec.Struct, frozen=True):
 
 
 class TableFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A table of a view.
+    """The facts of one table.
 
     Attributes:
-        number: of the table in this store, never of another one; names its spaces.
-        name: ``schema.table`` in the source; of another program's topic, the topic.
-        topic: whose state it is.
-        topic_id: Kafka's own.
-        key_kind: what keys are.
-        value_kind: what values were in the topic: text and bytes are JSON strings here, bytes in base64.
-        key: the key's columns; none unless ``key_kind`` is ``columns``.
-        columns: all of them, name and type; none in topics of other programs.
+        number: identifies the table in this store and names its spaces; never used for another table.
+        name: ``schema.table`` in the source; for another program's topic, the topic's name.
+        topic: the topic whose state the table shows.
+        topic_id: Kafka's id of that topic.
+        key_kind: how keys are written.
+        value_kind: how values are written in the topic. The store has text and bytes as JSON strings, bytes in base64.
+        key: the columns of the key; empty unless ``key_kind`` is ``columns``.
+        columns: all columns, name and type; empty for topics of other programs.
         indexes: the columns of each index.
         state: what answers are worth.
-        reason: why it is not exact, for people; empty when it is.
-        generation: the one that readers see; 0 when there is none yet.
-        filling: the one that is being filled beside it; 0 when there is none.
-        unreadable: how many records of the served generation are no rows.
-        was_whole: whether that generation ever held all rows. Until then nobody is answered from it.
+        reason: why the table is not exact, for people; empty when it is.
+        generation: the generation that readers see; 0 when there is none yet.
+        filling: the generation that is being filled beside it; 0 when there is none.
+        unreadable: how many records of the served generation are not rows.
+        was_whole: whether the served generation ever held all rows. Until then it answers no questions.
     """
 
     number: int
@@ -118,18 +125,18 @@ class TableFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_shown(self) -> bool:
-        """Whether it is answered from. Before it was whole, a row that was not read yet would pass for one that is not
-        there."""
+        """Whether questions are answered from this table. Before it was whole, a row that was not read yet would pass
+        for a row that does not exist."""
         return bool(self.generation) and self.was_whole
 
     @property
     def is_current(self) -> bool:
-        """Whether its rows are those of the view's LSN. A table that is filled beside its old rows, catches up or is
-        stopped shows older ones."""
+        """Whether the rows are those of the view's LSN. A table shows older rows while it catches up, is stopped, or
+        is read anew beside its old rows."""
         return self.state in ("exact", "degraded")
 
     def rows(self, generation: int = 0) -> str:
-        """The space of a generation's rows; of the served one unless given."""
+        """The space of a generation's rows; the served generation unless given."""
         return f"rows/{self.number}/{generation or self.generation}"
 
     def index(self, place: int, generation: int = 0) -> str:
@@ -137,7 +144,7 @@ class TableFacts(msgspec.Struct, frozen=True, kw_only=True):
         return f"index/{self.number}/{generation or self.generation}/{place}"
 
     def no_rows(self, generation: int = 0) -> str:
-        """The space of what is no row in a generation."""
+        """The space of a generation's records that are not rows."""
         return f"unreadable/{self.number}/{generation or self.generation}"
 
 
@@ -147,21 +154,21 @@ def timeline_of(source: str) -> int:
 
 
 class ViewFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A view.
+    """The facts of the view as a whole.
 
     Attributes:
-        format: of the store; another one is refused.
-        name: of the deployment, or of the view.
-        feed: what fills it: ``deployment`` (all tables change together at an LSN) or ``topics`` (each by itself).
-        store_id: made when the store is; tells a cursor or resume token of another store.
-        lsn: tables that are current show what the source held here; 0 when unknown.
-        commit_ts: of the newest transaction that it shows, µs since 1970; 0 when unknown.
+        format: the format of the store; a store of another format is refused.
+        name: the name of the deployment, or of the view.
+        feed: what fills the view: ``deployment`` (all tables change together at an LSN) or ``topics`` (each by itself).
+        store_id: made with the store; tells cursors and resume tokens of another store apart.
+        lsn: current tables show what the source held at this LSN; 0 when unknown.
+        commit_ts: commit time of the newest transaction shown, µs since 1970; 0 when unknown.
         source: system identifier, timeline and database oid of the source, with commas; empty when unknown.
-        caught_up_at: seconds since 1970; then the topics held nothing that the view does not show.
-        targets: by topic, the ends that were there when the view began to load: how far it has to go.
-        began_at: seconds since 1970; when that was.
-        rows: that were read since.
-        retired: the greatest number of a table that went.
+        caught_up_at: seconds since 1970, when the topics last held nothing that the view does not show.
+        targets: by topic, the end of each partition when the view began to load: how far the load has to go.
+        began_at: seconds since 1970, when the load began.
+        rows: how many rows were read since then.
+        retired: the highest number of a removed table; new tables get higher ones.
     """
 
     format: int = FORMAT
@@ -179,12 +186,12 @@ class ViewFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def position(self) -> LSN:
-        """``lsn``, as what it is."""
+        """``lsn`` as an ``LSN``."""
         return LSN(self.lsn)
 
     @property
     def timeline(self) -> int:
-        """Whose LSN that is: each failover begins another timeline. 0 when unknown."""
+        """The timeline of ``lsn``: each failover begins another one. 0 when unknown."""
         return timeline_of(self.source)
 
 
@@ -197,28 +204,28 @@ class Facts(msgspec.Struct, frozen=True):
     offsets: Mapping[str, tuple[int, ...]]
 
     def lsn_of(self, table: TableFacts) -> LSN:
-        """Before which a table shows every commit; 0 when nobody can tell."""
+        """The LSN before which the table shows every commit; 0 when nobody can tell."""
         return self.view.position if self.view is not None and table.is_current else LSN(0)
 
     def standing(self, table: TableFacts, now: float) -> tuple[State, str]:
-        """What answers about a table are worth now, in seconds since 1970, and why they are not exact."""
+        """What answers about a table are worth at ``now`` (seconds since 1970), and why they are not exact."""
         since = 0.0 if self.view is None else self.view.caught_up_at
-        if table.state != "exact" or not since or now - since <= BEHIND_S:
+        if table.state != "exact" or not since or now - since <= LAGS_AFTER_S:
             return table.state, table.reason
         told = datetime.fromtimestamp(since, UTC).isoformat(timespec="seconds")
         return (
             "behind",
-            f"since {told} it is not known to hold all of its topic: it is filled too slowly, or not at all",
+            f"since {told} the view is not known to hold all of its topic: it is filled too slowly, or not at all",
         )
 
     def is_read(self, table: TableFacts) -> bool:
-        """Whether a table is answered from, or waits for nothing but what its topic did not hold when it was begun."""
+        """Whether the table can be queried, or has read everything that its topic held when the load began."""
         ends = () if self.view is None else self.view.targets.get(table.topic, ())
         offsets = self.offsets.get(table.topic, ())
         return table.is_shown or (table.generation > 0 and len(offsets) >= len(ends) and all(map(ge, offsets, ends)))
 
     def reached(self, name: str) -> LSN:
-        """``lsn_of`` the table of that name; of one that is not answered from, where the view is."""
+        """``lsn_of`` the named table; the view's own LSN if the table is unknown or cannot be queried yet."""
         table = self.tables.get(name)
         if table is None or not table.is_shown:
             return LSN(0) if self.view is None else self.view.position
@@ -228,7 +235,7 @@ class Facts(msgspec.Struct, frozen=True):
 _VIEW: Final = Key(b"view", b"view")
 _TABLES: Final = b"table/"
 _OFFSETS: Final = b"offsets/"
-_MANY: Final = 100_000
+_MANY: Final = 100_000  # a limit that no view reaches: one fact for each table and each topic
 
 _decode_view: Final = msgspec.json.Decoder(ViewFacts)
 _decode_table: Final = msgspec.json.Decoder(TableFacts)
@@ -238,16 +245,16 @@ encode: Final = msgspec.json.Encoder().encode
 
 
 def fact_key(kind: Literal["view", "table", "offsets"], name: str = "") -> Key:
-    """Where a fact stands. Names of tables and topics are below 400 bytes, for PostgreSQL and Kafka say so."""
+    """The key of a fact. It fits any store: PostgreSQL and Kafka keep names of tables and topics below 400 bytes."""
     text = _VIEW.text if kind == "view" else f"{kind}/{name}".encode()
     return Key(text, text)
 
 
 def read_facts(snapshot: StoreSnapshot) -> Facts:
-    """All of them.
+    """Reads all facts.
 
     Raises:
-        StoreRefused: the store is of another format.
+        StoreRefused: the store has another format.
     """
     view: ViewFacts | None = None
     tables: dict[str, TableFacts] = {}
@@ -262,7 +269,7 @@ def read_facts(snapshot: StoreSnapshot) -> Facts:
             offsets[key.order.removeprefix(_OFFSETS).decode()] = _decode_offsets.decode(value)
     if view is not None and view.format != FORMAT:
         raise StoreRefused(
-            f"the store is of format {view.format}, this program reads {FORMAT}",
+            f"the store has format {view.format}, but this program reads format {FORMAT}",
             remedy="delete the store and start again: it is filled from the topics",
         )
     return Facts(snapshot.version, view, tables, offsets)

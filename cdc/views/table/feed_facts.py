@@ -1,6 +1,6 @@
-"""What a feed writes down for itself, in the space ``feed``: where it goes on, and how its tables stand to it. Pure.
+"""What a feed writes down for itself in the space ``feed``: where to go on, and how tables stand to their topics. Pure.
 
-``topic/<topic>`` → ``FeedTopic``, ``cut`` → ``FeedCut``. Readers do without.
+``topic/<topic>`` → ``FeedTopic``, ``cut`` → ``FeedCut``. Readers do not need them.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _MANY: Final = 100_000
 
 
 class FeedTopic(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic that is read.
+    """How the feed stands to one topic.
 
     Attributes:
-        topic_id: Kafka's own, of the topic that offsets are stored of.
+        topic_id: Kafka's id of the topic that the stored offsets belong to.
         state: one of ``metrics.TABLE_STATES``; empty for a topic without a table.
-        reason: why it is stopped or begun anew.
-        read_since: seconds since 1970; up to when its end is known to have been read, while no cut says so.
-        rows_applied: upserts and deletes.
-        unreadable: of the generation that is being filled.
-        filling_key: its key, which may be another one than that of the generation that is served.
+        reason: why it is stopped or was begun anew.
+        read_since: seconds since 1970, when the topic was last known to be read to its end; None while the cut says so.
+        rows_applied: how many upserts and deletes were applied.
+        unreadable: how many records of the generation that is being filled are not rows.
+        filling_key: the key of that generation; the generation that is served may have another one.
     """
 
     topic_id: str = ""
@@ -42,7 +42,7 @@ class FeedTopic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FeedCut(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the topics of a bridge are applied to, whether or not the source was ever like that."""
+    """The position up to which a bridge's topics are applied, even if the source was never in that state."""
 
     lsn: int
     commit_ts: int
@@ -53,7 +53,7 @@ class FeedCut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FeedFacts(NamedTuple):
-    """All of it."""
+    """Everything in the space ``feed``."""
 
     topics: Mapping[str, FeedTopic]
     cut: FeedCut | None
@@ -64,18 +64,18 @@ _decode_cut: Final = msgspec.json.Decoder(FeedCut)
 
 
 def topic_key(topic: str) -> Key:
-    """Where a topic's facts stand."""
+    """The key of a topic's facts."""
     text = _TOPICS + topic.encode()
     return Key(text, text)
 
 
 def cut_item(cut: FeedCut) -> Item:
-    """The entry of the cut."""
+    """The store's entry for the cut."""
     return Item(_CUT, encode(cut))
 
 
 def read_feed(snapshot: StoreSnapshot) -> FeedFacts:
-    """All of it."""
+    """Reads everything that the feed wrote down."""
     topics: dict[str, FeedTopic] = {}
     cut: FeedCut | None = None
     for key, value in snapshot.scan(FEED, limit=_MANY):

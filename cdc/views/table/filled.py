@@ -34,12 +34,12 @@ class FeedChanges(TypedDict, total=False):
 
 
 class FilledTable:
-    """A table, or another program's topic.
+    """A table of a view, filled from a bridge's topic or from another program's.
 
     Args:
-        facts: as the store has them, or those of a table that is new.
-        feed: likewise.
-        is_new: the store does not have it yet.
+        facts: what readers know of it, as stored, or of a new table.
+        feed: what its feed knows of it, likewise.
+        is_new: whether the store lacks it so far.
     """
 
     def __init__(self, facts: TableFacts, feed: FeedTopic, *, is_new: bool = False) -> None:
@@ -60,26 +60,26 @@ class FilledTable:
 
     @property
     def takes_rows(self) -> bool:
-        """Whether it was told how records are read, and is not stopped."""
+        """Whether it is not stopped, and knows how to read its records."""
         return self._form is not None
 
     @property
     def has_other_key(self) -> bool:
-        """Whether what it holds is kept under another key than its records have now."""
+        """Whether its rows are stored under another key than its records have now."""
         return self._is_held_under_other(self._key)
 
     @property
     def is_filling(self) -> bool:
-        """Whether rows go where no reader sees them, or sees them marked: what changes is nobody's news."""
+        """Whether rows go where readers do not see them, or see them marked. Such changes are not told to watchers."""
         return bool(self.facts.filling) or self.feed.state in (TableState.LOADING, TableState.REBUILDING)
 
     def describe(
         self, form: RecordForm, key: Sequence[KeyColumn], columns: Sequence[KeyColumn], indexes: Indexes
     ) -> None:
-        """Take notice of how its records are read from now on.
+        """Sets how its records are read from now on.
 
-        What it holds may have to be arranged anew for that. Then it takes no more records, if it has taken any: only a
-        session's beginning finds the store as the last commit left it.
+        That may mean that stored rows must be arranged anew. If the table has taken records in this session, it then
+        takes no more: only when a session begins, the store is as the last commit left it.
         """
         held = Indexes(self.facts.indexes, {each.name: each.sql_type for each in self.facts.columns})
         is_other_index = (held.columns, held.places) != (indexes.columns, indexes.places)
@@ -95,11 +95,11 @@ class FilledTable:
         self._take(facts, feed)
 
     def begin(self) -> None:
-        """Its first record comes."""
+        """Notes that its first record of this session is about to come."""
         self._is_begun = True
 
     def begin_anew(self, why: str, now: float, *, holds_rows: bool) -> None:
-        """From here on its topic's records are read from the first one on; rows that are there are served meanwhile."""
+        """Begins a new generation of rows: its topic is read from the first record. The old rows are served meanwhile."""
         facts = self.facts
         if facts.filling:
             self._drop(facts.filling)
@@ -121,19 +121,19 @@ class FilledTable:
         self._take(facts, feed)
 
     def stop(self, reason: str) -> None:
-        """It takes no more records."""
+        """Stops it: it takes no more records."""
         self._form = None
         self.move(TableEvent.REFUSED, reason=reason)
 
     def resume(self) -> None:
-        """It takes records again where it stopped: as one that loads, for nobody was told what it took before."""
+        """Lets a stopped table take records again. It loads, because watchers were not told what it took before."""
         if self.feed.state == TableState.STOPPED and self.facts.filling:
             self.move(TableEvent.REBUILD_RESUMED, reason=INTERRUPTED)
         elif self.feed.state == TableState.STOPPED:
             self.move(TableEvent.RESUMED, reason="")
 
     def swap(self) -> None:
-        """What was filled is whole: readers see it, and what they saw until now goes."""
+        """Shows the new generation to readers, because it is complete, and drops the old one."""
         facts = self.facts
         self._drop(facts.generation)
         facts = replace(
@@ -142,28 +142,28 @@ class FilledTable:
         self._take(facts, replace(self.feed, unreadable=0, filling_key=()))
 
     def move(self, *events: TableEvent, **values: Unpack[FeedChanges]) -> None:
-        """Go where events lead, and set other facts of the feed."""
+        """Moves to the state that events lead to, and sets other facts of the feed."""
         self._take(self.facts, replace(self.feed, state=moved(self.feed.state, *events), **values))
 
     def change_feed(self, **values: Unpack[FeedChanges]) -> None:
-        """Set some facts of the feed; the others stay."""
+        """Sets some facts of the feed; the others stay."""
         self._take(self.facts, replace(self.feed, **values))
 
     def rename(self, name: str) -> None:
-        """Set the name under which readers ask for it."""
+        """Sets the name under which readers ask for it."""
         self._take(replace(self.facts, name=name), self.feed)
 
     def set_kinds(self, key: KeyKind, value: ValueKind) -> None:
-        """Set what keys and values are, of another program's topic."""
+        """Sets what the keys and values of another program's topic are."""
         self._take(replace(self.facts, key_kind=key, value_kind=value), self.feed)
 
     def read(self, records: Sequence[StoredRecord]) -> TableChanges:
-        """What records do. Changes nothing."""
+        """Returns what records change, and changes nothing itself."""
         assert self._form is not None
         return changes(self.facts.topic, records, self._form, self._indexes)
 
     def apply(self, transaction: Transaction, batch: TableChanges) -> None:
-        """Write it into the generation that takes rows."""
+        """Writes changes into the generation that takes rows."""
         facts, feed = self.facts, self.feed
         target = facts.filling or facts.generation
         before = feed.unreadable if facts.filling else facts.unreadable
@@ -175,7 +175,7 @@ class FilledTable:
         self._take(facts, replace(feed, rows_applied=feed.rows_applied + len(batch)))
 
     def index_anew(self) -> Indexes | None:
-        """The indexes that its rows are not in yet; None when there are none. From now on they are there."""
+        """Returns the indexes that lack its rows, once; None if there are none. The caller must build them."""
         if not self._is_index_stale:
             return None
         self._is_index_stale = False
@@ -185,12 +185,12 @@ class FilledTable:
         return self._indexes
 
     def forget(self) -> None:
-        """It is no part of the view any more."""
+        """Drops its rows, because it leaves the view."""
         for generation in self.generations:
             self._drop(generation)
 
     def flush(self, transaction: Transaction) -> None:
-        """Write what has changed."""
+        """Writes what has changed."""
         for space in self._drops:
             transaction.drop(space)
         self._drops.clear()
@@ -206,7 +206,7 @@ class FilledTable:
 
     @property
     def generations(self) -> list[int]:
-        """Those that hold rows: the served one, and the one that is being filled."""
+        """The generations that hold rows: the served one, and the one that is being filled."""
         return [each for each in (self.facts.generation, self.facts.filling) if each]
 
     def _drop(self, generation: int) -> None:
@@ -223,7 +223,7 @@ class FilledTable:
 
 
 def _standing(facts: TableFacts, feed: FeedTopic) -> tuple[State, str]:
-    """What readers are told."""
+    """Returns the state that readers are told, and why."""
     if facts.filling or feed.state == TableState.STOPPED:
         return "suspect", feed.reason or _LOADS
     if feed.state in (TableState.LOADING, TableState.REBUILDING):
@@ -236,6 +236,6 @@ def _standing(facts: TableFacts, feed: FeedTopic) -> tuple[State, str]:
 
 
 def _places(key: Sequence[KeyColumn]) -> list[tuple[str, bool, bool]]:
-    """What of a key decides where rows stand."""
+    """Returns what in a key decides where rows are stored."""
     form = KeyForm([(column.name, column.sql_type) for column in key])
     return list(zip(form.names, form.floats, (column.is_exact for column in key), strict=True))

@@ -1,4 +1,7 @@
-"""A store on its way to the next commit: what the writers of both kinds of views have in common."""
+"""The open transaction of a view's store, and everything that its next commit must write.
+
+The writers of both kinds of views share it: views of a bridge's topics, and of other programs' topics.
+"""
 
 from __future__ import annotations
 
@@ -24,37 +27,37 @@ from cdc.views.table.rows import unpack
 
 
 class News:
-    """Of the transaction that is open, or comes next."""
+    """What watchers of the view are told at the next commit: changed keys, or tables to read again."""
 
     def __init__(self) -> None:
         self._keys: dict[str, dict[bytes, Changed]] = {}
         self._reset: set[str] = set()
 
     def add(self, table: str, batch: TableChanges) -> None:
-        """Keys of a table change. Of more than the journal holds, only that there are too many is kept."""
+        """Adds the keys that a batch changes. If there are more than the journal holds, watchers read the tables again."""
         if table in self._reset:
             return
         known = self._keys.setdefault(table, {})
-        no_rows = [each.key for each in batch.no_rows if each.is_key]  # nobody asks for what is no key of the table
+        no_rows = [each.key for each in batch.no_rows if each.is_key]  # nobody can ask for bytes that are not a key
         for rows in ([each.row.key for each in batch.rows], batch.gone, batch.strange, no_rows):
             known.update((key.order, Changed(key.order, key.text)) for key in rows)
         if sum(map(len, self._keys.values())) > MAX_KEYS:
             self.reset([*self._keys])
 
     def reset(self, tables: Iterable[str]) -> None:
-        """Readers have to read these tables anew."""
+        """Notes that readers must read these tables again."""
         for table in tables:
             self._reset.add(table)
             self._keys.pop(table, None)
 
     def write(self, transaction: Transaction, lsn: int, commit_ts: int) -> None:
-        """Into the journal; what comes next begins with nothing."""
+        """Writes the news into the journal, and starts the next one."""
         keys = {table: [*known.values()] for table, known in self._keys.items() if known}
         write(transaction, JournalEntry(lsn, commit_ts, keys, tuple(sorted(self._reset))))
         self.forget()
 
     def forget(self) -> None:
-        """The transaction is not to be."""
+        """Drops the news of a transaction that was aborted."""
         self._keys.clear()
         self._reset.clear()
 
@@ -63,12 +66,12 @@ _ROWS_AT_ONCE: Final = 5_000
 
 
 class Filling:
-    """What is written and not committed yet.
+    """Writes to one store, and commits.
 
     Args:
-        store: locked by us before anything is written.
-        name: of the view.
-        feed: what fills it.
+        store: the store; the caller holds its lock.
+        name: the name of the view.
+        feed: what fills the view.
     """
 
     def __init__(self, store: Store, name: str, feed: Literal["deployment", "topics"]) -> None:
@@ -88,22 +91,22 @@ class Filling:
 
     @property
     def offsets(self) -> dict[Partition, int]:
-        """The next ones to read."""
+        """The next offset to read, by partition."""
         return {(topic, n): at for topic, of_topic in self._offsets.items() for n, at in enumerate(of_topic)}
 
     def restore(self) -> tuple[Facts, FeedFacts]:
-        """What the store holds.
+        """Reads what the store holds.
 
         Raises:
-            StoreRefused: it is of another view.
+            StoreRefused: the store belongs to another view.
         """
         facts, feed = self._store.read(lambda snapshot: (read_facts(snapshot), read_feed(snapshot)))
         if facts.view is None:
             self.view = replace(self.view, store_id=uuid.uuid4().hex, began_at=time.time())
         elif (facts.view.name, facts.view.feed) != (self._name, self._feed):
             raise StoreRefused(
-                f"the store holds view {facts.view.name!r}, and this one is {self._name!r}",
-                remedy="give each `name` a view.store of its own; or delete the store, which is filled again",
+                f"the store holds view {facts.view.name!r}, but this view is {self._name!r}",
+                remedy="give each `name` its own view.store, or delete the store; it is filled again from the topics",
             )
         else:
             self.view = facts.view
@@ -111,12 +114,12 @@ class Filling:
         return facts, feed
 
     def holds_rows(self, table: FilledTable) -> bool:
-        """Whether readers see rows of it."""
+        """Whether readers see rows of the table."""
         space = table.facts.rows()
         return bool(table.facts.generation) and self._store.read(lambda snapshot: snapshot.count(space)) > 0
 
     def move(self, offsets: Mapping[Partition, int]) -> None:
-        """Where to read on after the next commit."""
+        """Sets the offsets from which reading continues after the next commit."""
         for (topic, number), offset in offsets.items():
             known = self._offsets.setdefault(topic, [])
             known.extend([0] * (number + 1 - len(known)))
@@ -125,12 +128,12 @@ class Filling:
                 self._moved.add(topic)
 
     def forget_offsets(self, topic: str) -> None:
-        """Its topic is read from the beginning."""
+        """Forgets a topic's offsets, because it is read from the beginning."""
         if self._offsets.pop(topic, None) is not None:
             self._moved.add(topic)
 
     def aim(self, topic: str, ends: Sequence[int], now: float, *, is_new: bool) -> None:
-        """How far a topic has to be read that is not whole, for those who wait for it."""
+        """Sets how far an incomplete topic must be read. Answers tell readers how much of that is left."""
         targets = self.view.targets
         if is_new and not targets:
             self.view = replace(self.view, began_at=now, rows=0)
@@ -138,21 +141,21 @@ class Filling:
             self.view = replace(self.view, targets={**targets, topic: tuple(ends)})
 
     def apply(self, table: FilledTable, batch: TableChanges) -> None:
-        """Write a table's changes."""
+        """Writes a table's changes."""
         table.apply(self.transaction(), batch)
         self.view = replace(self.view, rows=self.view.rows + len(batch))
         if not table.is_filling:
             self._news.add(table.facts.name, batch)
 
     def tell_anew(self, tables: Sequence[FilledTable]) -> None:
-        """Tables are whole, and readers find other rows from the next commit on."""
+        """Notes that tables are complete, so that readers read them again after the next commit."""
         whole = {table.facts.topic for table in tables}
         left = {topic: ends for topic, ends in self.view.targets.items() if topic not in whole}
         self.view = replace(self.view, targets=left)
         self._news.reset(table.facts.name for table in tables)
 
     def index(self, tables: Iterable[FilledTable]) -> None:
-        """Build the indexes that the tables' rows are not in, from what the last commit left."""
+        """Builds missing indexes from the rows of the last commit."""
         for table in tables:
             indexes = table.index_anew()
             if indexes is None:
@@ -162,12 +165,12 @@ class Filling:
                 self._index(table, generation, indexes)
 
     def rename(self, names: Sequence[str]) -> None:
-        """Tables had these names, or have them since: who followed one of them has rows of another table."""
+        """Notes names that tables gave up or took. A watcher of such a name has rows of another table."""
         self.transaction().delete(FACTS, [fact_key("table", name) for name in names])
         self._news.reset(names)
 
     def remove(self, table: FilledTable) -> None:
-        """It is no part of the view any more."""
+        """Deletes a table from the view."""
         transaction, facts = self.transaction(), table.facts
         table.forget()
         table.flush(transaction)
@@ -177,7 +180,7 @@ class Filling:
         self.view = replace(self.view, targets=left, retired=max(self.view.retired, facts.number))
 
     def commit(self) -> None:
-        """Write what has changed besides the tables, and commit."""
+        """Writes what has changed beside the tables, and commits."""
         transaction = self.transaction()
         items = [Item(fact_key("view"), encode(self.view))]
         items += [Item(fact_key("offsets", t), encode(self._offsets[t])) for t in self._moved if t in self._offsets]
@@ -192,14 +195,14 @@ class Filling:
         reach("view.after_commit")
 
     def abort(self) -> None:
-        """Nothing of what was written is to be; only a new session finds its way."""
+        """Aborts the open transaction. Afterwards only a new session knows what the store holds."""
         if self._transaction is not None:
             self._transaction.abort()
             self._transaction = None
         self._news.forget()
 
     def transaction(self) -> Transaction:
-        """The open one."""
+        """Returns the open transaction; begins one if there is none."""
         if self._transaction is None:
             self._transaction = self._store.begin()
         return self._transaction

@@ -1,7 +1,7 @@
-"""What changes in a view's tables: asked for behind a token, or watched as it happens.
+"""What changes in a view's tables: what changed after a token, or a watch that yields changes as they happen.
 
-The journal tells which keys changed; their rows are read as they are now. So every key converges, and a row that
-changed twice between two looks is told once.
+The journal names the keys that changed; their rows are read as they are now. So every key converges, and a row that
+changed twice between two looks is returned once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FOREVER_S: Final = 3600.0
 
 
 def changes(view: TableView, token: str, tables: Sequence[str], limit: int) -> Changes:
-    """See ``TableView.changes``."""
+    """Returns what changed after a token: ``TableView.changes``."""
 
     def query(snapshot: StoreSnapshot) -> Changes:
         facts = view.facts_in(snapshot)
@@ -37,21 +37,21 @@ def changes(view: TableView, token: str, tables: Sequence[str], limit: int) -> C
         now = Token(store_id, snapshot.version)
         if not token:
             return Changes((), now.text(), {}, now.version)
-        behind = parse_token(token)
-        if behind.store_id != store_id:
+        since = parse_token(token)
+        if since.store_id != store_id:
             return Changes((), now.text(), dict.fromkeys(tables, "the store was made anew"), now.version)
-        told = journal.read(snapshot, behind.version, _ENTRIES)
+        told = journal.read(snapshot, since.version, _ENTRIES)
         if told.is_gap:
             return Changes((), now.text(), dict.fromkeys(tables, "the journal does not reach back so far"), now.version)
         found = _Found(tables, limit)
-        reached = found.take(told, behind)
+        reached = found.take(told, since)
         return Changes(_rows(view, facts, snapshot, found), reached.text(), found.reset, now.version)
 
     return view.read(query)
 
 
 def watch(view: TableView, table: str, stop: threading.Event, wanted: Range, token: str) -> Iterator[Watched]:
-    """See ``TableView.watch``."""
+    """Yields the rows of a range of keys, then their changes: ``TableView.watch``."""
     low, high = view.bounds(table, wanted)
     while not stop.is_set():
         if not token:
@@ -63,21 +63,22 @@ def watch(view: TableView, table: str, stop: threading.Event, wanted: Range, tok
         found = changes(view, token, (table,), _PAGE)
         if found.reset:
             token = ""
-            low, high = view.bounds(table, wanted)  # its key may be another one
+            low, high = view.bounds(table, wanted)  # the table may have another key now
             yield Watched("reset", reason=found.reset[table])
             continue
         told = [each for each in found.changed if low <= each.order < high]
         for each in told:
-            behind = found.token if each is told[-1] else ""
+            # Only the last event has a token: a watch that went on from an earlier one would miss those after it.
+            last = found.token if each is told[-1] else ""
             kind: Kind = "row" if each.row else "unreadable" if each.unreadable else "delete"
-            yield Watched(kind, each.key, each.row, behind, unreadable=each.unreadable)
+            yield Watched(kind, each.key, each.row, last, unreadable=each.unreadable)
         token = found.token
         if parse_token(token).version >= found.version:
             view.wait_beyond(found.version, _FOREVER_S, stop)
 
 
 def _snapshot(view: TableView, table: str, wanted: Range, stop: threading.Event) -> Iterator[Watched]:
-    """What changes meanwhile is told again behind it."""
+    """Yields all rows, page by page. The caller took its token before, so what changes meanwhile is sent again."""
     page = wanted._replace(by={}, limit=_PAGE, after=None)
     while not stop.is_set():
         found = view.scan(table, page)
@@ -85,14 +86,14 @@ def _snapshot(view: TableView, table: str, wanted: Range, stop: threading.Event)
         if found.after is None:
             break
         page = page._replace(after=found.after)
-    behind = b""
-    while not stop.is_set() and (told := view.unreadable(table, page, behind)):
+    last = b""
+    while not stop.is_set() and (told := view.unreadable(table, page, last)):
         yield from (Watched("unreadable", each.key, unreadable=each.unreadable) for each in told)
-        behind = told[-1].order
+        last = told[-1].order
 
 
 class _Found:
-    """Keys that changed, each once, and tables to be read anew."""
+    """The keys that changed, each once, and the tables to be read anew."""
 
     def __init__(self, tables: Sequence[str], limit: int) -> None:
         self._tables = tables
@@ -100,9 +101,9 @@ class _Found:
         self.keys: dict[str, dict[bytes, bytes]] = {table: {} for table in tables}
         self.reset: dict[str, str] = {}
 
-    def take(self, told: journal.JournalCommits, behind: Token) -> Token:
-        """Entries, until there are enough keys. Returns up to where it was."""
-        skipped, left = behind.keys, self._limit
+    def take(self, told: journal.JournalCommits, since: Token) -> Token:
+        """Takes entries until there are enough keys; returns a token for what was taken."""
+        skipped, left = since.keys, self._limit
         for version, entry in told.entries:
             for table in {*entry.reset} & {*self._tables}:
                 self.reset[table] = "it was read anew"
@@ -113,9 +114,9 @@ class _Found:
                 self.keys[table][key.order] = key.text
             left -= len(shown)
             if skipped + len(shown) < len(changed):
-                return Token(behind.store_id, version - 1, skipped + len(shown))
+                return Token(since.store_id, version - 1, skipped + len(shown))
             skipped = 0
-        return Token(behind.store_id, told.version)
+        return Token(since.store_id, told.version)
 
 
 def _rows(view: TableView, facts: Facts, snapshot: StoreSnapshot, found: _Found) -> list[ChangedRow]:

@@ -1,4 +1,4 @@
-"""What stands in the records of a topic: of a table that the bridge writes, or of another program. Pure."""
+"""How the records of a topic are read: a topic that the bridge writes, or one of another program. Pure."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _decode_object: Final = msgspec.json.Decoder(msgspec.defstruct("AnyObject", [], 
 
 
 def table_form(key: Sequence[KeyColumn], former: Collection[tuple[str, ...]] = ()) -> RecordForm:
-    """Of a topic of the bridge.
+    """The form of a topic that the bridge writes.
 
     Args:
-        key: of its table.
-        former: keys that the table had once.
+        key: the key columns of its table.
+        former: keys that the table had earlier.
     """
     names = tuple(column.name for column in key)
     form = KeyForm([(column.name, column.sql_type) for column in key])
@@ -35,7 +35,7 @@ def table_form(key: Sequence[KeyColumn], former: Collection[tuple[str, ...]] = (
     def read_key(text: bytes) -> tuple[bytes, bytes]:
         found = form.read(text)
         if type(found) is not dict or tuple(found) != names:
-            raise ValueError(f"its key is none of ({', '.join(names)})")
+            raise ValueError(f"its key is not a key of ({', '.join(names)})")
         return order_of([*found.values()], floats), text
 
     def is_former(text: bytes) -> bool:
@@ -49,12 +49,12 @@ def table_form(key: Sequence[KeyColumn], former: Collection[tuple[str, ...]] = (
 
 
 def topic_form(key: KeyKind, value: ValueKind) -> RecordForm:
-    """Of a topic of another program, whose records' ``header`` is their timestamp (``TopicReader``)."""
+    """The form of another program's topic. The ``header`` of its records is their timestamp (``TopicReader``)."""
     return RecordForm(_KEYS[key], _VALUES[value], _stamp, _never)
 
 
 def evidence(header: bytes) -> tuple[bytes, int]:
-    """LSN as JSON text, and commit time, of a record of the bridge."""
+    """The LSN as JSON text, and the commit time, from the header of a bridge's record."""
     match = _EVIDENCE.match(header)
     if match is None:
         raise ValueError(
@@ -65,29 +65,29 @@ def evidence(header: bytes) -> tuple[bytes, int]:
 
 
 def json_object(text: bytes) -> bytes:
-    """The same text, which is a JSON object."""
+    """Checks that the text is a JSON object, and returns it unchanged."""
     try:
         _decode_object(text)
     except (msgspec.MsgspecError, RecursionError):
         if type(_slowly(text)) is not dict:
-            raise ValueError("its value is no JSON object") from None
+            raise ValueError("its value is not a JSON object") from None
     if not text.isascii():
-        text.decode()
+        text.decode()  # msgspec skips strings without checking that they are UTF-8
     return text
 
 
 def _slowly(text: bytes) -> Any:
-    """As PostgreSQL's json takes it: lone surrogates and all."""
+    """Parses what PostgreSQL's ``json`` type accepts and faster parsers refuse, lone surrogates for example."""
     try:
         return json.loads(text.decode(), parse_constant=_refuse_constant)
-    except RecursionError:
+    except RecursionError:  # too deep to parse here, though PostgreSQL took it: the braces tell that it is an object
         return {} if text.startswith(b"{") and text.endswith(b"}") else None
     except ValueError as error:
-        raise ValueError(f"its value is no JSON: {error}") from None
+        raise ValueError(f"its value is not JSON: {error}") from None
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON value")
+    raise ValueError(f"{name} is not a JSON value")
 
 
 def _any_json(text: bytes) -> bytes:
@@ -117,14 +117,15 @@ def _string_key(raw: bytes) -> tuple[bytes, bytes]:
 
 
 def _json_key(raw: bytes) -> tuple[bytes, bytes]:
-    """Two spellings of one value are two keys to Kafka, and so to us: only the usual one sorts without a mark.
+    """Two spellings of one value are two keys in Kafka, so they are two keys here.
 
-    That is the one which the order is made of: members sorted, and zero without a sign.
+    The usual spelling (members sorted, zero without a sign) gets the order of its value. Any other spelling gets that
+    order with the record's own bytes appended.
     """
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        raise ValueError(f"its key is no JSON: {error}") from None
+        raise ValueError(f"its key is not JSON: {error}") from None
     order = order_of([value])
     if orjson.dumps(value, option=orjson.OPT_SORT_KEYS) != raw or raw == b"-0.0":
         order += raw

@@ -1,4 +1,4 @@
-"""The secondary indexes of one table: which columns, and where a row stands in each. Pure."""
+"""The secondary indexes of one table: their columns, and where a row stands in each. Pure."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class IndexForm:
 
     @property
     def place(self) -> tuple[object, ...]:
-        """What of the types decides where a row stands."""
+        """The properties of the types that decide where a row stands."""
         return (*self.floats, *[(place, normal.__qualname__) for place, normal in self._normals])
 
     def one_of_equals(self, values: list[Any]) -> list[Any]:
-        """The values, of which those that PostgreSQL calls equal are one: ``1.50`` and ``1.5`` of a ``numeric``."""
+        """The values, with those that PostgreSQL calls equal made one: ``1.50`` and ``1.5`` of a ``numeric``."""
         for place, normal in self._normals:
             if place < len(values) and isinstance(values[place], str):
                 values[place] = normal(values[place])
@@ -44,11 +44,11 @@ class IndexForm:
 
 
 class Indexes:
-    """Where rows stand.
+    """Places rows in the indexes of a table.
 
     Args:
-        columns: of each index.
-        types: type by column, as ``__schemas`` spells it; of a column that is not there, values are null.
+        columns: the columns of each index.
+        types: type by column, as ``__schemas`` spells it. A column that is missing here has only null values.
     """
 
     def __init__(self, columns: Sequence[Sequence[str]], types: Mapping[str, str]) -> None:
@@ -57,21 +57,21 @@ class Indexes:
 
     @property
     def places(self) -> tuple[tuple[object, ...], ...]:
-        """What else than the columns' names decides where rows stand."""
+        """What decides where rows stand, apart from the columns' names."""
         return tuple(form.place for form in self._forms)
 
     def __len__(self) -> int:
         return len(self.columns)
 
     def orders(self, row: bytes, order: bytes) -> tuple[bytes, ...]:
-        """Where a row stands in each index.
+        """Returns the row's place in each index.
 
         Args:
             row: JSON text.
-            order: its own.
+            order: the row's own order.
 
         Raises:
-            ValueError: not a JSON object.
+            ValueError: the row is not a JSON object.
         """
         members = _members(row)
         return tuple(_order(form, members, order) for form in self._forms)
@@ -86,7 +86,7 @@ def _order(form: IndexForm, members: Mapping[str, bytes | msgspec.Raw], row: byt
 
 
 def _is_number(value: Any) -> bool:
-    """Of a column whose type was another one once, or which was made anew, older rows have other values."""
+    """Whether a value sorts as a number. Rows written before a column got its present type may hold other values."""
     try:
         float(value)
     except (TypeError, ValueError):
@@ -98,14 +98,14 @@ def _members(row: bytes) -> Mapping[str, bytes | msgspec.Raw]:
     try:
         return _decode_members(row)
     except RecursionError:
-        return {}  # a document of a thousand levels: the row stands in its indexes as if all of it were null
-    except msgspec.MsgspecError:
+        return {}  # the document has a thousand levels: index the row as if all its values were null
+    except msgspec.MsgspecError:  # for example a lone surrogate, which only the json module reads
         return {name: json.dumps(value).encode() for name, value in json.loads(row).items()}
 
 
 def _value(raw: bytes | msgspec.Raw) -> Any:
-    """A document is its text if only PostgreSQL's json understands it (a lone surrogate, a number beyond a float), or
-    if it has more levels than can be written again."""
+    """A value to index. A document is indexed as text if only PostgreSQL's ``json`` understands it (a lone surrogate, a
+    number too large for a double), or if it has too many levels to be written again."""
     text = bytes(raw)
     try:
         value = orjson.loads(text)

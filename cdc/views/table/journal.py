@@ -1,10 +1,10 @@
 """What each commit changed: which keys of which tables, for those who follow a view. Pure.
 
-An entry stands under the version of its commit, in the space ``journal``, and tells keys, not values: a follower reads
-the rows as they are now. It is written in the transaction that changes the rows.
+The entry of a commit stands under its version in the space ``journal``. It names keys, not values: a follower reads the
+rows as they are now. The entry is written in the transaction that changes the rows.
 
-The journal is bounded in entries and in keys. Its head says where it begins and how much it holds, and links of a few
-bytes lead from each entry to the next, so that it is trimmed without being read.
+The journal is bounded in entries and in keys. Its head says where it begins and how much it holds. A link of a few
+bytes leads from each entry to the next one, so the journal is trimmed without reading its entries.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from cdc.views.store.port import Item, Key, StoreSnapshot, Transaction
 from cdc.views.table.facts import JOURNAL
 
 MAX_ENTRIES: Final = 10_000
-"""A follower may be away for that many commits: hours of a quiet view, and minutes of one that commits all the time."""
+"""How many commits a follower may miss: hours of a quiet view, minutes of one that commits all the time."""
 
 MAX_KEYS: Final = 100_000
-"""Of some 60 bytes each: 6 MB. Who missed more reads the table anew about as quickly. A commit that changes more than
-that tells no keys, but that its tables are to be read anew."""
+"""How many keys all entries may hold; with about 60 bytes each, 6 MB. A follower that missed more reads the whole table
+about as quickly. A commit that changes more keys than this names none: it resets its tables instead."""
 
 
 class Changed(msgspec.Struct, frozen=True, array_like=True):
     """A key that was changed.
 
     Attributes:
-        order: of the row.
-        text: of the record's key.
+        order: the order of its row.
+        text: the record's key.
     """
 
     order: bytes
@@ -41,10 +41,10 @@ class JournalEntry(msgspec.Struct, frozen=True, array_like=True):
     """What one commit changed.
 
     Attributes:
-        lsn: that the view shows since; 0 when unknown.
-        commit_ts: of the newest transaction in it, µs since 1970; 0 when unknown.
-        keys: by table, each key once.
-        reset: tables whose keys are not told: followers read them anew.
+        lsn: the LSN that the view shows since this commit; 0 when unknown.
+        commit_ts: commit time of the newest transaction in it, µs since 1970; 0 when unknown.
+        keys: the changed keys by table, each once.
+        reset: tables whose keys are not named: followers read them anew.
     """
 
     lsn: int = 0
@@ -54,12 +54,12 @@ class JournalEntry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class JournalCommits(NamedTuple):
-    """What the journal tells of the commits after a version.
+    """What the journal says about the commits after a version.
 
     Attributes:
-        entries: by version, the oldest first; commits that changed nothing have none.
-        version: up to which everything is told.
-        is_gap: what came after the version is not known any more, or was never told here: begin anew.
+        entries: by version, the oldest first; commits that changed no rows have none.
+        version: the version up to which ``entries`` is complete.
+        is_gap: whether some of these commits are no longer in the journal, or never were. The follower begins anew.
     """
 
     entries: Sequence[tuple[int, JournalEntry]]
@@ -68,15 +68,15 @@ class JournalCommits(NamedTuple):
 
 
 class _Head(msgspec.Struct, array_like=True):
-    """Where the journal begins and ends.
+    """Beginning, end and size of the journal.
 
     Attributes:
-        before: the greatest version of which nothing is told any more.
+        before: the newest version whose entry is gone.
         first: version of the oldest entry; 0 when there is none.
-        last: version of the newest.
-        last_keys: how many keys that one has.
-        entries: that the journal holds.
-        keys: in all of them.
+        last: version of the newest entry.
+        last_keys: how many keys the newest entry has.
+        entries: how many entries the journal holds.
+        keys: how many keys they hold in all.
     """
 
     before: int
@@ -88,7 +88,7 @@ class _Head(msgspec.Struct, array_like=True):
 
 
 class _Link(msgspec.Struct, frozen=True, array_like=True):
-    """From an entry to the next one: version of that, and how many keys this one has."""
+    """Leads from an entry to the next one: the version of that one, and how many keys this one has."""
 
     following: int
     keys: int
@@ -105,7 +105,7 @@ _decode_entry: Final = msgspec.msgpack.Decoder(JournalEntry)
 
 
 def write(transaction: Transaction, entry: JournalEntry) -> None:
-    """Tell what this transaction changes, once for each; forget the oldest that is too much."""
+    """Adds what the transaction changes, and trims the oldest entries. Call it once for each transaction."""
     size = sum(len(keys) for keys in entry.keys.values())
     if size > MAX_KEYS:
         entry, size = JournalEntry(entry.lsn, entry.commit_ts, {}, tuple(sorted({*entry.reset, *entry.keys}))), 0
@@ -128,25 +128,27 @@ def write(transaction: Transaction, entry: JournalEntry) -> None:
 
 
 def read(snapshot: StoreSnapshot, after: int, limit: int = 100) -> JournalCommits:
-    """What was changed after a version.
+    """Reads what was changed after a version.
 
     Args:
         snapshot: of the store.
-        after: a version that the asker knows all of.
-        limit: of entries; ask again from the answer's version for the rest.
+        after: the version up to which the caller knows everything.
+        limit: how many entries to return; call again with the answer's version for the rest.
     """
     found = snapshot.get(JOURNAL, [_HEAD])[0]
     before = 0 if found is None else _decode_head.decode(found).before
     newest = snapshot.version
+    # A version after the newest: the store has lost commits that the follower saw.
     if after > newest or after < before:
         return JournalCommits((), newest, is_gap=True)
     items = snapshot.scan(JOURNAL, _order(after + 1), _order(newest + 1), limit)
     entries = [(int.from_bytes(each.key.order, "big"), _decode_entry.decode(each.value)) for each in items]
+    # A page that is not full reaches to the newest commit, also where the last commits have no entry.
     return JournalCommits(entries, entries[-1][0] if len(entries) == limit else newest, is_gap=False)
 
 
 def _trim(transaction: Transaction, head: _Head) -> list[Key]:
-    """Take the oldest entries out of the head, for as long as it is too much; returns what is to be deleted."""
+    """Takes the oldest entries out of the head until it is within bounds; returns the keys to delete."""
     gone: list[Key] = []
     links: dict[int, _Link] = {}
     while head.entries > MAX_ENTRIES or head.keys > MAX_KEYS:
@@ -172,5 +174,6 @@ def _key(version: int) -> Key:
 
 
 def _link_key(version: int) -> Key:
-    """Behind the entries, as the head: versions begin with a zero for the first 10^16 commits."""
+    """The key of an entry's link. Like the head, links sort after all entries: the 8 bytes of a version begin with a
+    zero for the first 10^16 commits, and these keys with a letter."""
     return Key(_LINK + _order(version), b"link/%d" % version)

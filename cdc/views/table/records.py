@@ -1,7 +1,7 @@
-"""Records of one topic → changes of its table: rows, keys that are gone, and what is no row. Pure; the hot path.
+"""Records of one topic → changes of its table: rows, deleted keys, and records that are not rows. Pure; the hot path.
 
-What stands in keys and values is told by a ``RecordForm`` (``forms.py``). A record that does not fit the form is no
-row: it never stops anything, and asking for its key says so.
+A ``RecordForm`` (``forms.py``) says how keys and values are read. A record that does not fit the form is not a row: it
+never stops the feed, and whoever asks for its key gets an error that names it.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ _order_of: Final = attrgetter("row.key.order")
 
 
 class RecordForm(NamedTuple):
-    """How the records of a topic are read. The first three raise ``ValueError`` for what does not fit.
+    """How the records of a topic are read. The first three raise ``ValueError`` for a record that does not fit.
 
     Attributes:
         key: a record's key → its order, and JSON text.
         value: a record's value → JSON text.
         evidence: a record's header → the LSN of its commit as JSON text, and µs since 1970.
-        is_former: whether a key that does not fit was one by a former definition: such records count no more.
+        is_former: whether a key that does not fit was valid in a former definition of the table: such records are
+            ignored.
     """
 
     key: Callable[[bytes], tuple[bytes, bytes]]
@@ -42,19 +43,19 @@ class RecordForm(NamedTuple):
 
 
 class NewRow(NamedTuple):
-    """A row, and where it stands in each index."""
+    """A row, and its order in each index."""
 
     row: Item
     entries: Sequence[bytes]
 
 
 class NoRow(NamedTuple):
-    """Of a key whose newest record is no row.
+    """A key whose newest record is not a row.
 
     Attributes:
-        key: where it stands among what is no row.
-        is_key: it may have a row, which is gone.
-        text: ``Unreadable``; None when a tombstone took the record away.
+        key: the key's place in the space of records that are not rows.
+        is_key: whether the record has a valid key, so that it may have had a row, which is deleted.
+        text: an encoded ``Unreadable``; None when a tombstone has replaced the record.
     """
 
     key: Key
@@ -64,14 +65,14 @@ class NoRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TableChanges:
-    """What records of one topic do to its table, at most one change a key.
+    """What the records of one topic change in its table, at most one change for each key.
 
     Attributes:
-        topic: whose state it is.
-        rows: by order.
-        gone: keys that were deleted.
-        strange: keys whose record goes; a row of the same key under another spelling stays.
-        no_rows: records that are no rows.
+        topic: the topic whose table changes.
+        rows: new rows, in order.
+        gone: deleted keys.
+        strange: keys whose record goes, while a row under another spelling of the same key stays.
+        no_rows: records that are not rows.
     """
 
     topic: str
@@ -85,7 +86,7 @@ class TableChanges:
 
 
 def changes(topic: str, records: Sequence[StoredRecord], form: RecordForm, indexes: Indexes) -> TableChanges:
-    """What the last record of each key does."""
+    """The changes that the newest record of each key makes."""
     rows: list[NewRow] = []
     gone: list[Key] = []
     strange: list[Key] = []
@@ -109,7 +110,7 @@ def changes(topic: str, records: Sequence[StoredRecord], form: RecordForm, index
 
 
 def position_of(record: StoredRecord) -> Position:
-    """Where the record says it stands; what does not say it stands before everything."""
+    """The position in the record's header. A record without one sorts before all others."""
     try:
         return header_position(record.header)
     except DecodeError:
@@ -119,9 +120,9 @@ def position_of(record: StoredRecord) -> Position:
 def _newest(
     records: Sequence[StoredRecord], form: RecordForm
 ) -> tuple[dict[bytes, tuple[StoredRecord, bytes]], list[NoRow]]:
-    """By order, the newest record and its key's JSON text; and records whose key is none.
+    """Finds the newest record and the key's JSON text by order, and the records whose key is invalid.
 
-    A key has records in two partitions when somebody wrote one where it does not belong; then positions decide.
+    A key has records in two partitions if another program wrote one to the wrong partition. Then positions decide.
     """
     newest: dict[bytes, tuple[StoredRecord, bytes]] = {}
     strange: dict[bytes, NoRow] = {}
@@ -143,7 +144,7 @@ def _newest(
 
 
 def _last(records: Sequence[StoredRecord]) -> Sequence[StoredRecord]:
-    """The last of each key and partition; most batches have each key once, which is found out cheaply."""
+    """The last record of each key and partition. Most batches have each key only once, which is cheap to notice."""
     if len({record.key for record in records}) == len(records):
         return records
     return list({(record.key, record.partition): record for record in records}.values())

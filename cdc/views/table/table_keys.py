@@ -21,11 +21,11 @@ from cdc.views.table.keys import KeyForm, Value, is_respelled, order_of, prefix_
 
 
 class TableKeys:
-    """Keys of a table.
+    """Reads and writes the keys of one table.
 
     Args:
-        kind: what keys are.
-        columns: of the key; none unless ``kind`` is ``columns``.
+        kind: how keys are written.
+        columns: the columns of the key; none unless ``kind`` is ``columns``.
     """
 
     def __init__(self, kind: KeyKind, columns: Sequence[KeyColumn]) -> None:
@@ -40,11 +40,11 @@ class TableKeys:
         self._topic_key: Final = None if kind == "columns" else topic_form(kind, "json").key
 
     def place(self, key: bytes | Sequence[Value]) -> Key:
-        """Where the row of a key stands: ``of_record`` or ``of_values``."""
+        """Returns the place of a key's row: ``of_record`` for a record's key, ``of_values`` for values."""
         return self.of_record(key) if isinstance(key, bytes) else self.of_values(key)
 
     def of_record(self, key: bytes) -> Key:
-        """Of a record's key; as with ``of_values``, the text is empty where the server may write another one.
+        """Returns the place of a record key's row. Its text is empty if the server may spell the key differently.
 
         Raises:
             WrongKey: not a key of this table.
@@ -57,19 +57,20 @@ class TableKeys:
             raise WrongKey(f"{key.decode(errors='replace')}: {error}") from error
 
     def of_values(self, values: Sequence[Value]) -> Key:
-        """Of a value for each key column; of a table without key columns, of the key itself: its text, or bytes.
+        """Returns the place of the row with these key values, one for each key column.
 
-        The text is empty where values have several spellings, and only the server knows which one it writes.
+        A table without key columns has one value, the key itself as text or bytes. The text of the place is empty if
+        the values have several spellings: only the server knows which one it writes.
 
         Raises:
-            WrongKey: too few or too many.
+            WrongKey: too few or too many values.
         """
         if self._kind != "columns":
             if len(values) != 1:
-                raise WrongKey(f"the keys of this table have 1 value, and {len(values)} are given")
+                raise WrongKey(f"the key of this table is one value, but {len(values)} were given")
             return self.of_record(values[0] if isinstance(values[0], bytes) else self.written(str(values[0])))
         if len(values) != len(self._columns):
-            raise WrongKey(f"the key is ({', '.join(self._form.names)}), and {len(values)} values are given")
+            raise WrongKey(f"the key is ({', '.join(self._form.names)}), but {len(values)} values were given")
         try:
             order = order_of(values, self.floats)
             text = orjson.dumps(dict(zip(self._form.names, values, strict=True))) if self._has_one_spelling else b""
@@ -78,7 +79,7 @@ class TableKeys:
             raise WrongKey(f"not a key of ({', '.join(self._form.names)}): {error}") from error
 
     def spelled_otherwise(self, key: bytes | Sequence[Value]) -> Sequence[Value]:
-        """The values of a key that may be equal to one that is written differently; none of any other.
+        """The values of a key, if the source may hold an equal key that is spelled differently; otherwise nothing.
 
         Raises:
             ValueError: not a key of this table.
@@ -87,12 +88,12 @@ class TableKeys:
         return values if any(map(is_spelled_otherwise, values, self.readings)) else ()
 
     def written(self, text: str) -> bytes:
-        """The record's key of what a person writes: ``{"id":1}``, ``id=1,region=eu``, or the only value.
+        """The record's key for a key that a person wrote: ``{"id":1}``, ``id=1,region=eu``, or the only value.
 
         Where keys have no columns, the text is the key; where they are bytes, it is base64.
 
         Raises:
-            WrongKey: no key of this table.
+            WrongKey: not a key of this table.
         """
         if self._kind == "bytes":
             try:
@@ -104,14 +105,14 @@ class TableKeys:
         return self.in_parts([text]) if len(self._columns) == 1 and not _is_named(text) else self._named(text)
 
     def in_parts(self, parts: Sequence[str]) -> bytes:
-        """The record's key of a text for each key column, such as the segments of a path.
+        """The record's key for one text for each key column, for example the segments of a path.
 
         Raises:
-            WrongKey: too few or too many, or not of the columns' types.
+            WrongKey: too few or too many texts, or texts that are not of the columns' types.
         """
         names = self._form.names
         if len(parts) != len(names):
-            raise WrongKey(f"the key is ({', '.join(names)}), and {len(parts)} values are given")
+            raise WrongKey(f"the key is ({', '.join(names)}), but {len(parts)} values were given")
         try:
             return key_bytes(dict(zip(names, parts, strict=True)), self._columns)
         except ValueError as error:
@@ -122,14 +123,14 @@ class TableKeys:
         return self._topic_key(key)[1] if self._topic_key else key
 
     def bounds(self, wanted: Range) -> tuple[bytes, bytes]:
-        """The first order of a range of keys, and the order behind its last.
+        """The first order of a range of keys, and the order after its last key.
 
         Raises:
             ValueError: a value that no key can have.
         """
         for values in (wanted.prefix, wanted.start or (), wanted.stop or ()):
             if len(values) > self.width:
-                raise ValueError(f"a key has {self.width} values, and {len(values)} are given")
+                raise ValueError(f"a key has {self.width} values, but {len(values)} were given")
         low, high = self._prefix_range(wanted.prefix, wanted.text)
         if wanted.start is not None:
             low = max(low, order_of(self._first_of_equals(wanted.start), self.floats))
@@ -138,7 +139,7 @@ class TableKeys:
         return low, high
 
     def _first_of_equals(self, values: Sequence[Value]) -> Sequence[Value]:
-        """The values, each as the spelling of it that stands first."""
+        """The values, each in the one of its spellings that sorts first."""
         pairs = list(zip(values, self.readings, strict=False))
         return [first_of_equals(*pair) for pair in pairs] if self.has_equal_keys else values
 
@@ -151,7 +152,7 @@ class TableKeys:
         if places != [len(prefix) - 1] or text is not None:
             raise ValueError(
                 f"equal values of {self._form.names[places[0]]} may be written differently, and their keys do not "
-                "stand together: a prefix may end with this value, not go on behind it"
+                "stand together: a prefix may end with this value, but nothing may follow it"
             )
         *head, value = prefix
         low, _ = prefix_range([*head, first_of_equals(value, self.readings[places[0]])], self.floats)
@@ -161,7 +162,7 @@ class TableKeys:
         return low, prefix_range(head, self.floats, longest)[1]
 
     def _is_usual(self, key: bytes) -> bool:
-        """Whether the bridge writes it like that, as far as we can tell."""
+        """Whether the bridge would write the key with exactly these bytes, as far as we can tell."""
         found = self._form.read(key)
         return self._has_one_spelling and orjson.dumps({name: found[name] for name in self._form.names}) == key
 

@@ -1,7 +1,7 @@
 """A view's tables, for programs that ask: rows by key, ranges and indexes, counts, and what changes.
 
-Every answer comes from the store as one commit left it, and says what it is worth. One ``TableView`` may be used by any
-number of threads; it keeps nothing but the facts of the newest version that it saw.
+Every answer comes from the store as one commit left it, and says what it is worth. Any number of threads may use one
+``TableView``: it keeps only the facts of the newest version that it saw.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cdc.views.table.answers import (
     Watched,
     evidence_of,
 )
-from cdc.views.table.cursors import cursor, order_behind
+from cdc.views.table.cursors import cursor, order_after
 from cdc.views.table.equal_keys import equal_place
 from cdc.views.table.errors import NotLoaded, UnknownIndex, UnknownTable, WrongQuestion
 from cdc.views.table.facts import FACTS, Facts, TableFacts, fact_key, read_facts
@@ -39,11 +39,11 @@ from cdc.views.table.unreadable import entries, unreadable_keys, unreadable_of
 Result = TypeVar("Result")
 
 POLL_S: Final = 0.02
-"""Between two looks at the version: beside a commit's fsync it is not noticed, and a look costs microseconds."""
+"""How often to look at the version. A look costs microseconds, and 20 ms go unnoticed beside the fsync of a commit."""
 
 _CHECK_S: Final = 1.0
-"""Between two looks whether this is still the same store: one that was deleted and made anew has another id, and may be
-at the same version."""
+"""How often to check that this is still the same store. A store that was deleted and made anew has another id, and may
+be at the same version."""
 
 _VIEW: Final = fact_key("view")
 
@@ -55,10 +55,10 @@ class _Known(NamedTuple):
 
 
 class TableView:
-    """Asks the tables of a store.
+    """Answers questions about the tables of a store.
 
     Args:
-        store: not closed by this.
+        store: the store, which the caller closes.
     """
 
     def __init__(self, store: Store) -> None:
@@ -67,7 +67,7 @@ class TableView:
         self._keys: dict[tuple[object, ...], TableKeys] = {}
 
     def version(self) -> int:
-        """Of the store: it grows with each commit."""
+        """The version of the store: it grows with each commit."""
         return self._store.version()
 
     def facts(self) -> Facts:
@@ -75,26 +75,26 @@ class TableView:
         return self._store.read(self.facts_in)
 
     def tables(self) -> Mapping[str, TableFacts]:
-        """By name."""
+        """The facts of all tables, by name."""
         return self.facts().tables
 
     def key(self, table: str, text: str) -> bytes:
-        """The record's key of what a person writes: ``{"id":1}``, ``id=1,region=eu``, or the only value.
+        """The record's key for a key that a person wrote: ``{"id":1}``, ``id=1,region=eu``, or the only value.
 
         Raises:
-            WrongQuestion: no such table, or no key of it.
+            WrongQuestion: no such table, or not a key of it.
         """
         return self.keys_of(self.facts_of(self.facts(), table)).written(text)
 
     def get(self, table: str, key: bytes | Sequence[Value]) -> Found:
-        """The row of a key.
+        """Looks up the row of a key.
 
         Args:
-            table: by name.
+            table: the table's name.
             key: a record's key, or the values of its columns.
 
         Raises:
-            WrongQuestion: no such table, or no key of it.
+            WrongQuestion: no such table, or not a key of it.
             NotLoaded: the table has no rows to show yet.
         """
 
@@ -108,7 +108,7 @@ class TableView:
         return self._store.read(query)
 
     def get_many(self, table: str, keys: Sequence[bytes | Sequence[Value]]) -> FoundMany:
-        """The rows of keys, all of one moment; raises as ``get``."""
+        """Looks up the rows of many keys, all from one moment; raises as ``get``."""
 
         def query(snapshot: StoreSnapshot) -> FoundMany:
             facts = self.facts_in(snapshot)
@@ -121,7 +121,7 @@ class TableView:
         return self._store.read(query)
 
     def count(self, table: str) -> tuple[int, Evidence]:
-        """How many rows a table has; raises as ``get``."""
+        """Counts the rows of a table; raises as ``get``."""
 
         def query(snapshot: StoreSnapshot) -> tuple[int, Evidence]:
             facts = self.facts_in(snapshot)
@@ -131,10 +131,10 @@ class TableView:
         return self._store.read(query)
 
     def scan(self, table: str, wanted: Range = EVERYTHING) -> Page:
-        """Rows of a range, a page at a time.
+        """Returns one page of the rows of a range.
 
         Raises:
-            WrongQuestion: no such table or index, a cursor that is none, or values that no key can have.
+            WrongQuestion: no such table or index, an invalid cursor, or values that no key can have.
             NotLoaded: the table has no rows to show yet.
         """
 
@@ -145,22 +145,22 @@ class TableView:
             space, low, high = self._bounds(known, wanted)
             by = tuple(wanted.by)
             if wanted.after is not None:
-                low = max(low, order_behind(wanted.after, evidence.store_id, known, by))
+                low = max(low, order_after(wanted.after, evidence.store_id, known, by))
             items = snapshot.scan(space, low, high, wanted.limit + 1)
             shown = items[: wanted.limit]
-            behind = cursor(evidence.store_id, known, by, shown[-1].key.order) if len(items) > len(shown) > 0 else None
+            after = cursor(evidence.store_id, known, by, shown[-1].key.order) if len(items) > len(shown) > 0 else None
             rows = _rows(snapshot, known, shown) if by else [item.value for item in shown]
-            return Page([unpack(row) for row in rows], behind, evidence)
+            return Page([unpack(row) for row in rows], after, evidence)
 
         return self._store.read(query)
 
-    def unreadable(self, table: str, wanted: Range = EVERYTHING, behind: bytes = b"") -> Sequence[ChangedRow]:
-        """Keys of a range whose newest record is no row, a page at a time.
+    def unreadable(self, table: str, wanted: Range = EVERYTHING, after: bytes = b"") -> Sequence[ChangedRow]:
+        """Returns one page of the keys of a range whose newest record is not a row.
 
         Args:
-            table: by name.
-            wanted: which keys, and how many; its ``after`` and ``by`` say nothing here.
-            behind: order of the last key that was told.
+            table: the table's name.
+            wanted: which keys, and how many; its ``after`` and ``by`` are ignored.
+            after: the order of the last key of the previous page.
 
         Raises:
             WrongQuestion: no such table, or values that no key can have.
@@ -170,37 +170,37 @@ class TableView:
         def query(snapshot: StoreSnapshot) -> Sequence[ChangedRow]:
             known = self.loaded(self.facts_in(snapshot), table)
             _, low, high = self._bounds(known, wanted._replace(by={}))
-            low = max(low, behind + b"\0") if behind else low
+            low = max(low, after + b"\0") if after else low
             return unreadable_keys(snapshot, known, self.keys_of(known), (low, high), wanted.limit)
 
         return self._store.read(query)
 
     def changes(self, token: str, tables: Sequence[str], limit: int = 1000) -> Changes:
-        """What changed behind a token.
+        """Returns what changed after a token.
 
         Args:
-            token: from ``Changes`` or ``Watched``; empty for one to begin with, which tells nothing yet.
+            token: from ``Changes`` or ``Watched``; empty to get a first token, without any changes.
             tables: by name; the same ones for as long as tokens are handed on.
-            limit: of keys; ask again with the answer's token for the rest.
+            limit: how many keys to return; ask again with the answer's token for the rest.
 
         Raises:
-            WrongQuestion: no such table, or no token.
+            WrongQuestion: no such table, or an invalid token.
         """
         return follow.changes(self, token, tables, limit)
 
     def watch(
         self, table: str, stop: threading.Event, wanted: Range = EVERYTHING, token: str = ""
     ) -> Iterator[Watched]:
-        """The rows of a range of keys, then each key of it that changes, until ``stop`` is set.
+        """Yields the rows of a range of keys, then each key of it that changes, until ``stop`` is set.
 
         Args:
-            table: by name.
+            table: the table's name.
             stop: ends the watch within 20 ms.
-            wanted: which keys; its ``limit``, ``after`` and ``by`` say nothing here.
-            token: of an event that was told before, to go on behind it without the rows that did not change.
+            wanted: which keys; its ``limit``, ``after`` and ``by`` are ignored.
+            token: from an earlier event: the watch goes on after it and leaves out rows that did not change since.
 
         Raises:
-            WrongQuestion: no such table, or no token.
+            WrongQuestion: no such table, or an invalid token.
             NotLoaded: the table has no rows to show yet.
         """
         return follow.watch(self, table, stop, wanted, token)
@@ -208,15 +208,15 @@ class TableView:
     def wait_for_lsn(
         self, lsn: LSN, timeout_s: float, stop: threading.Event | None = None, *, timeline: int = 0
     ) -> bool:
-        """Whether the view shows everything that was committed before this LSN, within that time.
+        """Waits until the view shows everything committed before an LSN; returns False if it does not in time.
 
-        A table that is behind the others may not: then its answers have no LSN.
+        A table that lags the others may not show it yet; answers about that table then have no LSN.
 
         Args:
-            lsn: of the source.
-            timeout_s: for how long to wait.
+            lsn: an LSN of the source.
+            timeout_s: how long to wait.
             stop: ends the wait.
-            timeline: of the server that the LSN is from; 0 if there is no failover.
+            timeline: the timeline of the server that the LSN comes from; 0 if the source never fails over.
 
         Raises:
             WrongQuestion: the topics of this view have no LSNs, or the view follows a later timeline.
@@ -229,7 +229,7 @@ class TableView:
                 raise WrongQuestion("the topics of this view have no LSNs: wait for an offset")
             if 0 < timeline < facts.view.timeline:
                 raise WrongQuestion(
-                    f"{lsn} is of timeline {timeline}, the view follows {facts.view.timeline}",
+                    f"{lsn} is an LSN of timeline {timeline}, but the view follows timeline {facts.view.timeline}",
                     remedy="ask the source for its LSN again",
                 )
             return facts.view.lsn >= lsn and timeline <= facts.view.timeline
@@ -239,7 +239,7 @@ class TableView:
     def wait_for_offset(
         self, topic: str, partition: int, offset: int, timeout_s: float, stop: threading.Event | None = None
     ) -> bool:
-        """Whether the view shows this record, within that time."""
+        """Waits until the view shows this record; returns False if it does not in time."""
 
         def is_shown(facts: Facts) -> bool:
             following = facts.offsets.get(topic, ())
@@ -248,7 +248,7 @@ class TableView:
         return self._wait(is_shown, timeout_s, stop)
 
     def wait_beyond(self, version: int, timeout_s: float, stop: threading.Event | None = None) -> bool:
-        """Whether something was committed after this version, within that time; False when ``stop`` is set."""
+        """Waits until a later version is committed; returns False if none is in time, or when ``stop`` is set."""
         stop, ends_at = stop or threading.Event(), time.monotonic() + timeout_s
         while self._store.version() <= version:
             left_s = ends_at - time.monotonic()
@@ -257,11 +257,11 @@ class TableView:
         return True
 
     def read(self, query: Callable[[StoreSnapshot], Result]) -> Result:
-        """Run a query on the store; ``facts_in`` tells it what the tables are."""
+        """Runs a query on the store; in the query, ``facts_in`` describes the tables."""
         return self._store.read(query)
 
     def facts_in(self, snapshot: StoreSnapshot) -> Facts:
-        """The facts of a snapshot; decoded only when it is of another version than the last one."""
+        """The facts in a snapshot. They are decoded only if its version differs from that of the previous call."""
         known, now = self._facts, time.monotonic()
         is_same = known is not None and known.facts.version == snapshot.version
         if known is not None and is_same and now < known.check_at:
@@ -272,10 +272,10 @@ class TableView:
         return facts
 
     def facts_of(self, facts: Facts, table: str) -> TableFacts:
-        """Of a table.
+        """The facts of one table.
 
         Raises:
-            UnknownTable: there is none.
+            UnknownTable: there is no such table.
         """
         try:
             return facts.tables[table]
@@ -287,11 +287,11 @@ class TableView:
             ) from None
 
     def loaded(self, facts: Facts, table: str) -> TableFacts:
-        """Of a table that has rows to show.
+        """The facts of a table that has rows to show.
 
         Raises:
-            UnknownTable: there is none.
-            NotLoaded: it has not.
+            UnknownTable: there is no such table.
+            NotLoaded: it has none yet.
         """
         known = self.facts_of(facts, table)
         if not known.is_shown:
@@ -299,12 +299,12 @@ class TableView:
         return known
 
     def bounds(self, table: str, wanted: Range) -> tuple[bytes, bytes]:
-        """The first order of a range of keys, and the order behind its last; raises as ``watch``."""
+        """The first order of a range of keys, and the order after its last key; raises as ``watch``."""
         _, low, high = self._bounds(self.loaded(self.facts(), table), wanted._replace(by={}))
         return low, high
 
     def keys_of(self, table: TableFacts) -> TableKeys:
-        """How its keys are written."""
+        """Reads and writes the keys of a table; made once for each form of key."""
         shape = (table.key_kind, table.key)
         keys = self._keys.get(shape)
         if keys is None:
@@ -314,7 +314,7 @@ class TableView:
     def _places(
         self, snapshot: StoreSnapshot, table: TableFacts, keys: Sequence[bytes | Sequence[Value]]
     ) -> Sequence[Key]:
-        """Where the rows of keys stand; where keys may be equal and written differently, that of the equal one."""
+        """The places of the keys' rows. If there is no row under a key as it is spelled, an equal key is looked up."""
         written = self.keys_of(table)
         places = [*map(written.place, keys)]
         if not written.has_equal_keys:
@@ -328,7 +328,7 @@ class TableView:
         return places
 
     def _bounds(self, table: TableFacts, wanted: Range) -> tuple[str, bytes, bytes]:
-        """Space, first order, and the order behind the last."""
+        """The space to scan, the first order, and the order after the last."""
         try:
             if wanted.by:
                 return _index_bounds(table, wanted.by)
@@ -376,6 +376,6 @@ def _found(
 
 
 def _rows(snapshot: StoreSnapshot, table: TableFacts, entries: Sequence[Item]) -> list[bytes]:
-    """What index entries lead to: all of them are there, for they were written in one transaction."""
+    """The rows that index entries lead to. None is missing: rows and entries are written in one transaction."""
     found = snapshot.get(table.rows(), [pointed(entry.value) for entry in entries])
     return [row for row in found if row is not None]

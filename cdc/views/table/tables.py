@@ -1,4 +1,4 @@
-"""The tables that a bridge's topics fill: from definitions to ``FilledTable``, and what each is at a cut."""
+"""The tables that a bridge's topics fill: from definitions to ``FilledTable``, and the state of each at a cut."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from cdc.views.table.indexes import Indexes
 from cdc.views.table.keys import is_respelled
 
 Wanted = Callable[[str, str], bool]
-"""Whether the view keeps the table of that namespace and name."""
+"""Tells whether the view keeps the table with a namespace and name."""
 
 ASKED: Final = "the operator asked for it"
-OTHER_KEY: Final = "its key is another one now"
+OTHER_KEY: Final = "its key has changed"
 
 
 class FilledTables:
-    """All tables of a deployment that the view keeps, by topic.
+    """The tables of a deployment that the view keeps, by topic.
 
     Args:
-        facts: of the tables that the store holds.
-        feed: likewise, by topic.
-        wanted: which tables the configuration wants.
-        indexes: columns of each index, by ``schema.table``.
-        retired: the greatest number of a table that went.
+        facts: what readers know of the stored tables.
+        feed: what the feed knows of each topic.
+        wanted: tells which tables the configuration wants.
+        indexes: the columns of each index, by ``schema.table``.
+        retired: the greatest number of a table that left.
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class FilledTables:
         return iter(self._tables.values())
 
     def active(self) -> list[str]:
-        """Topics whose tables take rows."""
+        """Returns the topics whose tables take rows."""
         return [topic for topic, table in self._tables.items() if table.takes_rows]
 
     def shown(self) -> dict[str, ReplicaTable]:
-        """All of them, as the loop that fills them asks."""
+        """Returns all tables in the form that the loop which fills them uses."""
         return {
             topic: ReplicaTable(
                 topic, each.facts.name, each.feed.state, each.feed.reason or None, each.feed.rows_applied
@@ -77,13 +77,13 @@ class FilledTables:
         }
 
     def learn(self, schemas: Sequence[TableSchema]) -> frozenset[str]:
-        """Take notice of definitions, in the order in which they were used.
+        """Takes definitions in the order in which they were used.
 
         Returns:
-            Topics whose tables have another key than the store holds: they begin anew.
+            The topics whose tables are stored under another key: they must begin anew.
 
         Raises:
-            ConfigError: an index names a column that is not there.
+            ConfigError: an index names an unknown column.
         """
         changed: dict[str, None] = {}
         for schema in schemas:
@@ -108,7 +108,7 @@ class FilledTables:
         return bool(self._gone or self._renamed) or any(each.is_changed for each in self)
 
     def drop_unwanted(self) -> list[str]:
-        """What the configuration does not want any more goes; returns the topics."""
+        """Removes the tables that the configuration no longer wants; returns their topics."""
         names = {topic: parts(table.facts.name) for topic, table in self._tables.items()}
         unwanted = [topic for topic, (namespace, name) in names.items() if not self._wanted(namespace, name)]
         for topic in unwanted:
@@ -118,7 +118,7 @@ class FilledTables:
     def begin(
         self, topic: str, *, resumes: bool, why_anew: str, is_asked: bool, now: float, holds_rows: bool
     ) -> Beginning:
-        """Take up a topic; arguments as for ``ReplicaWriter.begin``, and whether readers see rows of it."""
+        """Begins to fill a topic's table. Arguments as for ``ReplicaWriter.begin``, and whether readers see rows of it."""
         table = self._tables.get(topic)
         if table is None or not table.takes_rows:
             return "stopped"
@@ -136,7 +136,7 @@ class FilledTables:
         return "behind"
 
     def at_cut(self, standing: CutStanding) -> list[FilledTable]:
-        """What each table is from now on; returns those that readers must look at anew."""
+        """Moves each table to its state after a cut; returns the tables that readers must read again."""
         fresh: list[FilledTable] = []
         for topic in self.active():
             table = self._tables[topic]
@@ -151,7 +151,7 @@ class FilledTables:
         return fresh
 
     def flush(self, filling: Filling) -> None:
-        """Write what has changed."""
+        """Writes what has changed."""
         if self._renamed:
             filling.rename(self._renamed)
         for table in self._gone:
@@ -184,7 +184,7 @@ class FilledTables:
         table.describe(table_form(key, former), key, columns, indexes)
 
     def _checked(self, name: str, schemas: Sequence[TableSchema]) -> Sequence[Sequence[str]]:
-        """The table's indexes; a column that was dropped still counts: rows of before have it."""
+        """Returns the table's indexes. A dropped column still counts, because older rows have it."""
         indexes = self._indexes.get(name, ())
         known = {column.name for schema in schemas for column in schema.columns}
         if lacking := sorted({column for each in indexes for column in each} - known):
@@ -195,7 +195,7 @@ class FilledTables:
         return indexes
 
     def _is_retired(self, topic: str) -> bool:
-        """Whether its source table is published to another topic by now."""
+        """Whether its source table is published to another topic now."""
         newest = self._schemas[topic][-1]
         return self._owners[newest.qualified_name] != topic
 

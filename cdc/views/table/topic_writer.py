@@ -1,7 +1,7 @@
 """Topics of other programs as tables in a store: each batch that was read is a transaction, with its offsets.
 
-Such topics have no LSN. A table is exact as of the moment up to which its topic is known to have been read: then it
-held nothing that the table does not show.
+Such topics have no LSN. A table is exact as of the moment for which its topic is known to have been read to the end:
+the topic held nothing then that the table does not show.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ log = structlog.get_logger("cdc.view")
 
 
 class TopicWriter:
-    """One session of the writer; made anew after every error.
+    """One session of the writer. After every error, a new one is made.
 
     Args:
-        store: closed with this.
-        name: of the view.
-        topics: by name, what they hold.
+        store: the store; ``close`` closes it.
+        name: the name of the view.
+        topics: what each topic holds, by name.
     """
 
     def __init__(self, store: Store, name: str, topics: Mapping[str, OtherTopic]) -> None:
@@ -51,15 +51,15 @@ class TopicWriter:
         self._number = 0
 
     def lock(self) -> bool:
-        """Become the only writer, until ``close``; False while another one is."""
+        """Becomes the only writer until ``close``; returns False while another process is."""
         return self._store.lock()
 
     def close(self) -> None:
-        """Let the store go; what is open is forgotten."""
+        """Closes the store and forgets the open transaction."""
         self._store.close()
 
     def restore(self) -> None:
-        """Take notice of what the store holds; what the configuration does not name any more goes."""
+        """Reads what the store holds. Tables that the configuration no longer names are removed."""
         facts, feed = self._filling.restore()
         self._number = self._filling.view.retired
         for table in facts.tables.values():
@@ -77,23 +77,23 @@ class TopicWriter:
                 self._tables[topic] = FilledTable(new, FeedTopic(state=TableState.LOADING), is_new=True)
 
     def offsets(self, topic: str) -> dict[int, int]:
-        """By partition, where to read on; nothing at the first start."""
+        """Returns where to read on, by partition; empty at the first start."""
         return {number: at for (name, number), at in self._filling.offsets.items() if name == topic}
 
     def topic_id(self, topic: str) -> str:
-        """Of the topic that the offsets are of."""
+        """Returns Kafka's id of the topic that the offsets belong to."""
         return self._tables[topic].feed.topic_id
 
     def read_since(self, topic: str) -> float:
-        """Seconds since 1970: up to when its end is known to have been read."""
+        """Returns the moment for which the topic is known to be read to its end, in seconds since 1970."""
         return self._tables[topic].feed.read_since or 0.0
 
     def state(self, topic: str) -> str:
-        """What answers about its table are worth."""
+        """Returns what answers about the topic's table are worth."""
         return self._tables[topic].facts.state
 
     def take_up(self, topic: str, topic_id: str, ends: Sequence[int], why_anew: str, now: float) -> dict[int, int]:
-        """Take up a topic; returns where to begin, by partition, and 0 for those that are not named."""
+        """Takes up a topic; returns where to begin, by partition. Partitions that are not named begin at 0."""
         table, kinds = self._tables[topic], self._topics[topic]
         is_other_kind = (table.facts.key_kind, table.facts.value_kind) != (kinds.key, kinds.value)
         table.set_kinds(kinds.key, kinds.value)
@@ -107,6 +107,7 @@ class TopicWriter:
             why = why_anew or (OTHER_KIND if is_other_kind and starts else "")
             if not why and table.facts.filling:
                 why = table.feed.reason or INTERRUPTED
+            # Rows of another kind cannot be served meanwhile: their keys and values are spelled in another way.
             table.begin_anew(why, now, holds_rows=holds_rows and not is_other_kind)
             self._filling.forget_offsets(topic)
             starts = {}
@@ -124,7 +125,7 @@ class TopicWriter:
         return starts
 
     def stop(self, topic: str, reason: str) -> None:
-        """It is not read, for that reason."""
+        """Stops reading a topic, for the given reason."""
         if self._tables[topic].feed.state != TableState.STOPPED:
             log.error(
                 "a topic is not read",
@@ -135,7 +136,7 @@ class TopicWriter:
         self._tables[topic].stop(reason)
 
     def write(self, records: Sequence[StoredRecord]) -> Mapping[str, int]:
-        """Apply records, in the order in which they were read; returns how many rows of each topic."""
+        """Applies records in the order in which they were read; returns the number of changed rows by topic."""
         counts: dict[str, int] = {}
         for topic, of_topic in groupby(sorted(records, key=_topic_of), key=_topic_of):
             table = self._tables[topic]
@@ -145,7 +146,7 @@ class TopicWriter:
         return counts
 
     def reached(self, topic: str, at: float) -> bool:
-        """Everything that its topic held at that moment is written; returns whether its state is another one now."""
+        """Records that everything in the topic at that moment is written; returns whether the table's state changed."""
         table = self._tables[topic]
         was_filling, before = table.is_filling, table.facts.state
         if table.facts.filling:
@@ -156,7 +157,7 @@ class TopicWriter:
         return table.facts.state != before
 
     def commit(self, positions: Mapping[Partition, int]) -> None:
-        """Record where to go on, and commit."""
+        """Records where to go on, and commits."""
         transaction = self._filling.transaction()
         for table in self._gone:
             self._filling.remove(table)

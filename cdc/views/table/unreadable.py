@@ -1,4 +1,4 @@
-"""What is no row: of keys that are asked for, and of all keys of a table. Pure."""
+"""Records that are not rows: looked up for certain keys, or listed for a table. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cdc.views.table.table_keys import TableKeys
 def unreadable_of(
     snapshot: StoreSnapshot, table: TableFacts, places: Sequence[Key], stored: Sequence[bytes | None]
 ) -> Mapping[bytes, Unreadable]:
-    """By order, what is no row of the keys that have none."""
+    """The records that are not rows, of those keys that have no row; by order."""
     if not table.unreadable:
         return {}
     missing = [place for place, value in zip(places, stored, strict=True) if value is None]
@@ -25,7 +25,7 @@ def unreadable_of(
 def unreadable_keys(
     snapshot: StoreSnapshot, table: TableFacts, keys: TableKeys, bounds: tuple[bytes, bytes], limit: int
 ) -> list[ChangedRow]:
-    """Those between two orders whose newest record is no row, in order."""
+    """The keys between two orders whose newest record is not a row, in order."""
     low, high = bounds
     if not table.unreadable:
         return []
@@ -36,13 +36,13 @@ def unreadable_keys(
 def _told(table: TableFacts, keys: TableKeys, item: Item) -> ChangedRow:
     record = decode_unreadable(item.value)
     text = item.key.text
-    if not text and len(record.key) < SHOWN_KEY and "\ufffd" not in record.key:  # else it is not all of the key
+    if not text and len(record.key) < SHOWN_KEY and "\ufffd" not in record.key:  # otherwise it is not the whole key
         text = record.key.encode()
     return ChangedRow(table.name, keys.as_json(text) if text else b"null", None, item.key.order, record)
 
 
 def entries(snapshot: StoreSnapshot, space: str, places: Sequence[Key]) -> Sequence[bytes | None]:
-    """Entries; those whose text is not known are looked for by their order, which every store has."""
+    """Reads entries. A key whose text is not known is looked up by its order, which every store can scan."""
     for place in places:
         if not place.text:
             break

@@ -1,10 +1,10 @@
 """A view as a replica: the ``ReplicaWriter`` that keeps a bridge's topics as tables in a store.
 
 All tables change together, at one LSN: rows, index entries, offsets, facts and the journal in one transaction of the
-store. ``write`` may be called several times before ``commit``, so a transaction of the source larger than memory
-is still one of the store.
+store. ``write`` may be called several times before ``commit``, so even a source transaction larger than memory is one
+transaction of the store.
 
-What does not change rows (a table is taken up, or stopped) is committed at once, unless a transaction is open.
+What changes no rows (a table is taken up, or stopped) is committed at once, unless a transaction is open.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ log: Final = structlog.get_logger("cdc.view")
 
 
 class ViewReplica:
-    """One session of the writer; made anew after every error.
+    """One session of the writer. After every error, a new one is made.
 
     Args:
-        store: closed with this.
-        name: of the deployment.
-        view: its section of the configuration.
+        store: the store; ``close`` closes it.
+        name: the name of the deployment.
+        view: the ``view`` section of the configuration.
     """
 
     def __init__(self, store: Store, name: str, view: ViewConfig) -> None:
@@ -50,15 +50,15 @@ class ViewReplica:
         self._tables = FilledTables((), {}, self._wants, view.index)
 
     def lock(self) -> bool:
-        """Become the only writer, until ``close``; False while another one is."""
+        """Becomes the only writer until ``close``; returns False while another process is."""
         return self._store.lock()
 
     def close(self) -> None:
-        """Let the store go; what is open is forgotten."""
+        """Closes the store and forgets the open transaction."""
         self._store.close()
 
     def restore(self) -> Restored:
-        """The recorded cut and next offsets; nothing at the first start."""
+        """Returns the recorded cut and the next offsets; empty at the first start."""
         facts, feed = self._filling.restore()
         retired = self._filling.view.retired
         self._tables = FilledTables(facts.tables.values(), feed.topics, self._wants, self._view.index, retired)
@@ -80,14 +80,15 @@ class ViewReplica:
         )
 
     def learn(self, schemas: Sequence[TableSchema]) -> Collection[str]:
-        """Take notice of definitions; returns the topics that begin anew.
+        """Takes notice of table definitions; returns the topics that begin anew.
 
         Raises:
-            ConfigError: an index names a column that is not there.
+            ConfigError: an index names a column that the table does not have.
         """
         anew = self._tables.learn(schemas)
         if self._tables.is_changed:
-            self._tables.flush(self._filling)  # what goes must be gone before another table takes its name
+            # Removed tables must leave the store before another table takes over their name.
+            self._tables.flush(self._filling)
         self._filling.index(self._tables)
         self._settle()
         return anew
@@ -103,7 +104,7 @@ class ViewReplica:
         is_asked: bool,
         now: float,
     ) -> Beginning:
-        """Take up a topic; what readers see of its table stays until it is whole, if it begins anew."""
+        """Takes up a topic. If it begins anew, readers see the table's old rows until it is whole."""
         if topic not in self._tables:
             return "stopped"
         table = self._tables[topic]
@@ -134,19 +135,19 @@ class ViewReplica:
         self._settle()
         return beginning
 
-    def fall_behind(self, topic: str) -> None:
-        """The topic is not part of the next cut, although it was of the last one."""
+    def leave_cut(self, topic: str) -> None:
+        """Write down that the topic, part of the last cut, is not part of the next one."""
         self._tables[topic].change_feed(read_since=self._caught_up_at)
 
     def know(self, topic: str, topic_id: str) -> None:
-        """Of a topic that no table mirrors: which one it is that offsets are stored of."""
+        """Remembers which topic the stored offsets belong to, for a topic that no table mirrors."""
         known = self._others.get(topic, FeedTopic())
         if known.topic_id != topic_id:
             self._filling.forget_offsets(topic)
             self._others[topic] = replace(known, topic_id=topic_id)
 
     def stop_topic(self, topic: str, reason: str) -> None:
-        """Write down that a table takes no rows, and why."""
+        """Records that a table takes no rows, and why."""
         table = self._tables[topic]
         since = table.feed.read_since
         table.stop(reason)
@@ -154,52 +155,52 @@ class ViewReplica:
         self._settle()
 
     def stop_table(self, topic: str, reason: str, record: StoredRecord | None) -> None:  # noqa: ARG002 - of the port
-        """Forget what is open; write down that a table is stopped, and why."""
+        """Forgets the open transaction, and records that a table is stopped and why."""
         self._filling.abort()
         self._holds_rows = False
-        self.restore()
+        self.restore()  # the tables in memory had taken changes of the transaction that was aborted
         self.stop_topic(topic, reason)
 
     def tables(self) -> Mapping[str, ReplicaTable]:
-        """Every known table by topic."""
+        """Returns every known table by topic."""
         return self._tables.shown()
 
     def active(self) -> Collection[str]:
-        """Topics whose tables take rows."""
+        """Returns the topics whose tables take rows."""
         return self._tables.active()
 
     def may_return(self) -> bool:
-        """A store has one writer, and nobody else locks a table of it."""
+        """Returns False: a stopped table waits for nobody, because the store has no other writer that could lock it."""
         return False
 
     def meet_source(self, source: SourceIdentity) -> None:
-        """A view cannot feed its source."""
+        """Accepts any source: a view cannot feed its own source."""
 
     def prepare(self, topic: str, records: Sequence[StoredRecord]) -> TableChanges:
-        """What the last record of each key does. Touches no store."""
+        """Returns the change that the last record of each key makes. Does not touch the store."""
         return self._tables[topic].read(records)
 
     def write(self, batches: Sequence[TableChanges]) -> None:
-        """Apply changes in the open transaction.
+        """Applies changes in the open transaction.
 
         Raises:
-            StoreUnavailable: nothing of the open transaction is left.
+            StoreUnavailable: the open transaction is lost.
         """
         self._holds_rows = True
         for batch in batches:
             self._filling.apply(self._tables[batch.topic], batch)
 
     def commit(self, progress: Progress, offsets: Mapping[Partition, int], standing: CutStanding) -> None:
-        """Record the cut and the offsets to go on from, and commit.
+        """Records the cut and the offsets to go on from, and commits.
 
         Raises:
-            StoreUnavailable: nothing of the open transaction is left, or its outcome is unknown.
+            StoreUnavailable: the open transaction is lost, or its outcome is unknown.
         """
         filling, source = self._filling, progress.source
         filling.tell_anew(self._tables.at_cut(standing))
         filling.move(offsets)
-        has_parts = len(standing.behind) < len(self._tables.active())
-        is_known = standing.is_true and (has_parts or not standing.behind)
+        has_parts = len(standing.outside) < len(self._tables.active())
+        is_known = standing.is_true and (has_parts or not standing.outside)
         filling.view = replace(
             filling.view,
             lsn=int(progress.lsn) if is_known else 0,
@@ -223,7 +224,7 @@ class ViewReplica:
         return in_scope(namespace, name, self._view.tables, self._view.exclude)
 
     def _settle(self) -> None:
-        """Commit, unless rows wait for their cut."""
+        """Commits, unless rows are waiting for their cut."""
         if not self._holds_rows and (self._tables.is_changed or self._filling.is_changed):
             self._end()
 
@@ -237,12 +238,12 @@ class ViewReplica:
 
 
 class ViewPlace:
-    """Where a view is kept.
+    """The place where a view is kept.
 
     Args:
-        open_store: the store, anew for each session.
-        name: of the deployment.
-        view: its section of the configuration.
+        open_store: opens the store, once for each session.
+        name: the name of the deployment.
+        view: the ``view`` section of the configuration.
     """
 
     def __init__(self, open_store: Callable[[], Store], name: str, view: ViewConfig) -> None:
@@ -252,16 +253,16 @@ class ViewPlace:
 
     @property
     def called(self) -> str:
-        """For people."""
+        """The name of this place in messages."""
         return "the view's store"
 
     def upgrade(self) -> None:
-        """A store has one format; another one is refused when it is read."""
+        """Does nothing: a store has one format, and reading one of another format is refused."""
 
     def watching(self, on_failure: Callable[[], None]) -> AbstractContextManager[None]:  # noqa: ARG002
-        """Nobody is waited for here."""
+        """Does nothing: a view waits for no other session."""
         return nullcontext()
 
     def writer(self, stopped: Collection[str] = ()) -> ViewReplica:  # noqa: ARG002 - no record stops a table here
-        """A new session; to be closed."""
+        """Opens a new session; the caller closes it."""
         return ViewReplica(self._open_store(), self._name, self._view)

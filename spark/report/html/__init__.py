@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs nothing else: no network, no script for its content."""
+"""The report as one HTML file that needs nothing else: no network, and no script to show its content."""
 
 from cdc.spark.report.html.page import as_html
 

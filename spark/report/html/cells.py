@@ -1,4 +1,4 @@
-"""Values, keys and coordinates as they stand on the page: what differs is marked, what has no picture gets one."""
+"""Shows values, keys and classes on the page: differences are marked, and invisible characters get a picture."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cdc.spark.report.words import CLASS, MEANING, VERDICT
 
 
 def pair(one: str | None, other: str | None) -> tuple[Markup, Markup]:
-    """Two values of one column, each with the characters marked that the other does not have."""
+    """Shows two values of one column and marks in each the characters that the other does not have."""
     if one is None or other is None or one == other:
         return value(one), value(other)
     left, right = differing_spans(one, other)
@@ -17,7 +17,7 @@ def pair(one: str | None, other: str | None) -> tuple[Markup, Markup]:
 
 
 def value(text: str | None, differing: tuple[Span, ...] = ()) -> Markup:
-    """One value; NULL and the empty text look like neither each other nor anything else."""
+    """Shows one value. NULL and the empty text look different from each other and from any other value."""
     if text is None:
         return element("em", "NULL", cls="null")
     if not text:
@@ -30,24 +30,24 @@ def value(text: str | None, differing: tuple[Span, ...] = ()) -> Markup:
         elif piece.kind == "left_out":
             shown = element("span", f" \N{HORIZONTAL ELLIPSIS} {piece.text} \N{HORIZONTAL ELLIPSIS} ", cls="cut")
         else:
-            # A blank at the edge of a difference is the difference that nobody sees.
+            # Blanks that differ would be invisible: an open box stands for them.
             shown = piece.text.replace(" ", "\N{OPEN BOX}") if piece.differs else piece.text
         parts.append(element("mark", shown) if piece.differs else element("span", shown))
     return element("bdi", parts, cls="v")
 
 
 def pill(verdict: Verdict) -> Markup:
-    """The verdict as a coloured word with a sign of its own."""
+    """Shows the verdict as a coloured word with a sign of its own."""
     return element("span", element("i", _SIGN[verdict], aria_hidden="true"), VERDICT[verdict], cls=f"pill {verdict}")
 
 
 def sign(verdict: Verdict) -> str:
-    """One character that tells verdicts apart without colour."""
+    """Returns a character that tells verdicts apart without colour."""
     return _SIGN[verdict]
 
 
 def class_tag(kind: DifferenceClass) -> Markup:
-    """The class of a key, as a small label."""
+    """Shows the class of a key as a small label."""
     return element("span", element("i", cls=f"dot k-{kind}"), CLASS[kind], cls="tag", title=MEANING[kind])
 
 

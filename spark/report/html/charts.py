@@ -1,4 +1,4 @@
-"""Charts as inline SVG and plain boxes: each says in words and numbers what it draws."""
+"""Draws charts as inline SVG and plain boxes. Each also says in words and numbers what it shows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cdc.spark.report.model import Bar, DifferenceClass, Stage
 from cdc.spark.report.values import shortened
 from cdc.spark.report.words import CLASS, duration
 
-# More bars than this are thinner than a finger's width of a phone's screen can tell apart.
+# With more bars than this, a finger on a phone's screen could not pick one.
 _MOST_BARS: Final = 48
 _WIDTH: Final = 340
 _HEIGHT: Final = 132
@@ -21,7 +21,7 @@ _LETTER: Final = 6.2
 
 
 def columns_chart(title: str, axis: str, bars: Sequence[Bar]) -> Markup:
-    """A histogram with one column per bar; nothing when there is nothing to draw."""
+    """Draws a histogram with one column per bar; returns nothing if there are no bars."""
     if not bars:
         return Markup()
     drawn = _merged(bars)
@@ -43,7 +43,7 @@ def columns_chart(title: str, axis: str, bars: Sequence[Bar]) -> Markup:
 
 
 def class_strip(identical: int, classes: Mapping[DifferenceClass, int]) -> Markup:
-    """The classes of one comparison as rows: name, bar, number. Bars are relative to the largest class."""
+    """Draws the classes of one comparison as rows of name, bar and number. The largest class has the full bar."""
     top = max(classes.values(), default=0)
     rows = [
         element(
@@ -67,7 +67,7 @@ def class_strip(identical: int, classes: Mapping[DifferenceClass, int]) -> Marku
 
 
 def ranking(bars: Sequence[Bar]) -> Markup:
-    """Labels that need room, each above its bar."""
+    """Draws bars with long labels, each label above its bar."""
     top = max((bar.count for bar in bars), default=0)
     rows = [
         element(
@@ -82,7 +82,7 @@ def ranking(bars: Sequence[Bar]) -> Markup:
 
 
 def timeline(stages: Sequence[Stage]) -> Markup:
-    """Where the time went: one bar cut into stages, and the same as a legend."""
+    """Shows where the time went: one bar divided into stages, and a legend."""
     whole = sum(stage.seconds for stage in stages)
     if not whole:
         return Markup()
@@ -106,7 +106,7 @@ def timeline(stages: Sequence[Stage]) -> Markup:
 
 
 def _percent(part: int, whole: int) -> str:
-    """Never rounded up to all, nor down to none."""
+    """Writes a percentage that is never rounded up to 100 nor down to 0."""
     if not whole or part == whole:
         return "100 %" if whole else "none"
     share = 100 * part / whole
@@ -161,7 +161,7 @@ def _column(index: int, bar: Bar, many: int, peak: Bar) -> Markup:
 
 
 def _labels(bars: Sequence[Bar]) -> list[Markup]:
-    """Under every column where there is room, else under the first and the last."""
+    """Labels every column if there is room, or else the first and the last one."""
     step = _WIDTH / len(bars)
     y = _FLOOR + 15
     if max(len(bar.label) for bar in bars) * _LETTER <= step:

@@ -1,4 +1,4 @@
-"""How a table was compared: position, scope, rounds, Kafka ranges, times. For whoever has to believe the verdict."""
+"""Shows how a table was compared, for whoever has to trust the verdict: position, scope, rounds, offsets, times."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cdc.spark.report.words import duration, lag
 
 
 def facts_block(table: TableReport) -> Markup:
-    """Folded away: everything that is the same whether the table is identical or not."""
+    """Shows the facts in a folded block, because they do not depend on the verdict."""
     return element(
         "details",
         element("summary", "How it was compared"),
@@ -34,7 +34,7 @@ def facts_block(table: TableReport) -> Markup:
 
 
 def pairs(facts: Sequence[tuple[str, Child]]) -> Markup:
-    """Names and values, the values in monospace."""
+    """Shows names and values; the values are in monospace."""
     return element(
         "dl", [element("div", element("dt", name), element("dd", fact)) for name, fact in facts if fact], cls="facts"
     )

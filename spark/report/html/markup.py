@@ -1,4 +1,4 @@
-"""Builds HTML so that text cannot become markup: every string is escaped, unless an element made it."""
+"""Builds HTML so that text cannot become markup: every string is escaped unless ``element`` made it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _VOID: Final = frozenset({"br", "input", "link", "meta"})
 
 
 class Markup(str):
-    """Text that is HTML already; only ``element`` and ``trusted`` make it."""
+    """Text that is already HTML. Only ``element`` and ``trusted`` create it."""
 
     __slots__ = ()
 
@@ -22,7 +22,11 @@ Attribute: TypeAlias = str | int | float | bool | None
 
 
 def element(name: str, *children: Child, **attributes: Attribute) -> Markup:
-    """One element. ``cls`` is class, ``_`` in names is ``-``; True is a bare attribute, None and False are none."""
+    """Builds one element.
+
+    ``cls`` stands for ``class``, and ``_`` in names for ``-``. True makes an attribute without a value; None and False
+    leave it out.
+    """
     written = "".join(_attribute(key, value) for key, value in attributes.items())
     if name in _VOID:
         return Markup(f"<{name}{written}>")
@@ -30,7 +34,7 @@ def element(name: str, *children: Child, **attributes: Attribute) -> Markup:
 
 
 def trusted(text: str) -> Markup:
-    """Our own style sheet or script, as it is."""
+    """Returns our own style sheet or script as markup, without escaping it."""
     return Markup(text)
 
 
@@ -52,5 +56,5 @@ def _content(child: Child) -> str:
 
 
 def _escaped(text: str) -> str:
-    # Beside markup: control characters, marks that turn the direction of text, and what no UTF-8 file can hold.
+    # Not only markup: also control characters, marks that change the direction of text, and lone surrogates.
     return escape("".join(f"[{picture(letter)}]" if is_invisible(letter) else letter for letter in text), quote=True)

@@ -1,4 +1,4 @@
-"""The whole page: verdict first, then numbers, then tables, then what was used."""
+"""Builds the whole page: first the verdict, then numbers, then tables, then the run itself."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from cdc.spark.report.model import Report, TableReport
 from cdc.spark.report.sides import comparisons
 from cdc.spark.report.words import SEES, VERDICT, duration, elapsed_s, headline, lag, limits, moment
 
-# Tables that want attention open by themselves; a hundred of them would hide the overview's use.
+# Tables that need attention are unfolded, but not more than this: a hundred would bury the overview.
 _UNFOLDED_TABLES: Final = 5
 _COLOUR: Final = {"identical": "#0b7a4b", "different": "#b3261e", "not_verified": "#8a5a00"}
 
 
 def as_html(report: Report) -> str:
-    """One self-contained HTML document; readable without JavaScript, without network, in light and dark."""
+    """Returns one self-contained HTML document, readable without JavaScript or network, in light and dark mode."""
     style, script = _template("page.css"), _template("page.js")
     body = element(
         "body",
@@ -41,7 +41,7 @@ def _template(name: str) -> str:
 
 def _head(report: Report, style: str, script: str) -> Markup:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    # Values of rows are on this page: whatever they hold, nothing is fetched and no other script runs.
+    # The page shows values of rows. Whatever they hold, the page must fetch nothing and run no other script.
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
     icon = (
         "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 32 32'>"
@@ -180,7 +180,7 @@ def _overview_row(table: TableReport, anchor: str, furthest: float) -> Markup:
     differing = sum(side.differences for side in sides)
     unjudged = sum(sum(side.classes.values()) for side in sides) - differing
     width = 100 * (table.lag_s or 0) / furthest if furthest else 0
-    behind = [
+    lags = [
         element("span", lag(table) or "unknown"),
         element("span", element("i", style=f"width:{width:.1f}%"), cls="track", aria_hidden="true"),
     ]
@@ -191,7 +191,7 @@ def _overview_row(table: TableReport, anchor: str, furthest: float) -> Markup:
         element("td", f"{table.counts.source_rows:,}", data_l="rows"),
         element("td", f"{differing:,}", data_l="differing", cls="bad" if differing else None),
         element("td", f"{unjudged:,}", data_l="not judged"),
-        element("td", behind, data_l="lag at start", cls="lag"),
+        element("td", lags, data_l="lag at start", cls="lag"),
         data_verdict=table.verdict,
         data_name=table.table,
     )

@@ -1,4 +1,4 @@
-"""Differing columns and differing keys of one table: examples, both rows side by side, the record behind them."""
+"""Shows a table's differing columns and keys: examples, both rows side by side, and the topic's record."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from cdc.spark.report.model import ColumnDifferences, Sample, TableReport
 from cdc.spark.report.values import shortened
 from cdc.spark.report.words import CLASS, OPERATION, moment
 
-# A row of this many equal columns is shown whole; of more, the equal ones fold away.
+# A row with at most this many equal columns is shown whole; if there are more, they are folded away.
 _EQUAL_SHOWN: Final = 3
 _OPEN_SAMPLES: Final = 4
 
 
 def columns_block(table: TableReport) -> Markup | None:
-    """Per column: how often it differs, how, and example pairs."""
+    """Shows for each column how often it differs, how, and example pairs."""
     if not table.columns:
         return None
     top = max(column.mismatches for column in table.columns)
@@ -30,7 +30,7 @@ def columns_block(table: TableReport) -> Markup | None:
 
 
 def samples_block(table: TableReport) -> Markup | None:
-    """The sampled keys, the first few unfolded."""
+    """Shows the sampled keys; the first few are unfolded."""
     if not table.samples:
         return None
     many = Counter(sample.difference for sample in table.samples)
@@ -142,7 +142,7 @@ def _grid(sample: Sample, names: tuple[str, ...]) -> Markup:
                 cls="differs" if differs else None,
             )
         )
-    # One row alone needs no heads over its values, and packs tighter.
+    # A single row needs no column heads, and takes less room without.
     over = element("thead", head) if len(there) == 2 else element("caption", f"row of the {there[0][0]}")
     table = element("table", over, element("tbody", body), cls=f"rows w{len(there)}")
     return element("div", table, cls="scroll", tabindex="0")

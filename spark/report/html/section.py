@@ -1,4 +1,4 @@
-"""One table of the report: its verdict, what differs and where, and how that was found."""
+"""Shows one table of the report: its verdict, what differs and where, and how it was compared."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cdc.spark.report.values import shortened
 
 
 def table_section(table: TableReport, anchor: str, unfolded: bool) -> Markup:
-    """A fold-out with everything that is known about one table."""
+    """Builds the section of one table, which can be folded."""
     sides = comparisons(table)
     differing = sum(side.differences for side in sides)
     said = counted(differing, "differing key") if differing else counted(table.counts.source_rows, "row")
@@ -97,8 +97,8 @@ def _repair(table: TableReport) -> Markup | None:
             "div",
             element(
                 "p",
-                f"{counted(repair.keys, 'key')} handed to the bridge; a second look found ",
-                element("b", f"{repair.verified:,} mended" + (f" and {left:,} still different" if left else "")),
+                f"{counted(repair.keys, 'key')} handed to the bridge; a second comparison found ",
+                element("b", f"{repair.verified:,} repaired" + (f" and {left:,} still different" if left else "")),
                 ".",
             ),
             pairs(

@@ -161,7 +161,7 @@ def test_tables_without_a_key(items: Deployment) -> None:
     lines, _, problems = status.output.partition("PROBLEM")
     assert "left out table public.keyless has no primary key" in lines
     assert "source: table public.nearly has no primary key" in problems
-    assert "table public.nearly is not captured any more" in problems
+    assert "table public.nearly is no longer captured" in problems
     assert "public.keyless" not in problems
 
     source.execute("ALTER TABLE nearly ADD PRIMARY KEY (a); INSERT INTO nearly VALUES (3, 'z')")

@@ -152,10 +152,10 @@ def test_a_slot_that_was_made_anew_or_read_by_somebody_else(items: Deployment) -
     items.source.execute("SELECT pg_replication_slot_advance(%s, pg_current_wal_lsn())", [items.slot()])
     found = gap(items, SlotGap)
     assert f"replication slot '{items.slot()}' was confirmed up to" in found.message
-    assert "it was made anew, or somebody else read from it" in found.message
+    assert "it was recreated, or somebody else read from it" in found.message
     items.source.execute("SELECT pg_drop_replication_slot(%s)", [items.slot()])
     items.source.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [items.slot()])
-    assert "it was made anew, or somebody else read from it" in gap(items, SlotGap).message
+    assert "it was recreated, or somebody else read from it" in gap(items, SlotGap).message
     heal(items, *TABLES)
 
 
@@ -235,7 +235,7 @@ def test_topics_that_lost_records_or_were_made_anew(items: Deployment, admin: Br
     delete_topic(admin, topic)
     items.bridge.start()
     said = items.bridge.refusal(REFUSED)
-    assert f"topic '{topic}' was deleted and made anew" in said
+    assert f"topic '{topic}' was deleted and recreated" in said
     assert HEAL in said
     heal(items, *TABLES)
 
@@ -248,7 +248,7 @@ def test_a_topic_with_more_partitions_is_not_healed_by_a_backfill(items: Deploym
     items.write()
     items.bridge.start()
     said = items.bridge.refusal(REFUSED)
-    assert f"topic '{topic}' has 4 partitions now, and 3 when" in said
+    assert f"topic '{topic}' has 4 partitions now, but 3 when" in said
     assert f"--delete --topic {topic}" in said
     delete_topic(admin, topic)  # as the remedy says
     heal(items, "public.items")

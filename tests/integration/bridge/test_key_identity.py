@@ -240,7 +240,7 @@ def test_a_replaced_key_column_is_a_gap_where_a_person_decides(database: Databas
         database.execute("DELETE FROM t WHERE id > 30")
     assert deployment.bridge.wait(60) == 3
     said = deployment.bridge.said()
-    assert "its key column id is another column than before (attribute 4, and was 1)" in said
+    assert "its key column id is another column than before (attribute 4, before 1)" in said
     assert "set source.on_gap: rebackfill and restart" in said
     deployment.settings["source"]["on_gap"] = "rebackfill"
     deployment.write()

@@ -34,7 +34,7 @@ def test_a_table_that_was_out_of_the_publication_for_a_moment(items: Deployment)
     found = gap(items, PublicationGap)
     assert found.message == (
         f"publication '{items.slot()}' did not carry public.items for a while, or carried less of it: "
-        "what changed meanwhile is not in the stream"
+        "the stream lacks changes from that time"
     )
     assert found.remedy.startswith(f"{HEAL}  # publishes public.items again")
     heal(items, "public.items")
@@ -46,8 +46,8 @@ def test_a_publication_that_was_dropped(items: Deployment) -> None:
     change_unseen(items)
     items.bridge.start()
     said = items.bridge.refusal(REFUSED)
-    assert f"publication '{items.slot()}' was dropped and made anew: changes between the two are not in" in said
-    assert f"{HEAL} -c {items.config}  # makes the slot anew, publishes all tables again" in said
+    assert f"publication '{items.slot()}' was dropped and recreated: changes in between are not in" in said
+    assert f"{HEAL} -c {items.config}  # recreates the slot, publishes all tables again" in said
     gap(items, SlotGap)  # the one that this start made changes nothing
     heal(items, *TABLES)
 

@@ -98,7 +98,7 @@ def test_a_slot_on_the_standby_of_a_primary_at_rest(own_stack: OwnStack) -> None
         connect({"conninfo": standby.dsn()}, application_name="test") as conn,
         Database("postgres", server.dsn()).connect() as primary,
     ):
-        with pytest.raises(SourceUnavailable, match="until the primary writes down which transactions") as waited:
+        with pytest.raises(SourceUnavailable, match="until the primary logs which transactions") as waited:
             create_slot(conn, "on_standby", timeout_s=1)
         over = threading.Event()
 

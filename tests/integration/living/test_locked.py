@@ -71,7 +71,7 @@ def test_commands_and_other_tables_beside_a_locked_one(database: Database, deplo
         assert "publication" in checked
         assert "carries 3 tables" in checked
         for table in ("held", "parted"):
-            assert f"table public.{table}: somebody has it locked, so nobody can tell now whether it holds" in checked
+            assert f"table public.{table}: is locked, so nobody can tell now whether it holds" in checked
         status = json.loads(cdc(deployment, "status", "--json"))
         assert status["source"]["left_out"] == []
         granted = cdc(deployment, "grants", "source")

@@ -43,7 +43,7 @@ def test_another_primary_key(live: Deployment) -> None:
         connection.execute("DELETE FROM rekeyed WHERE id = 7")
     wait_equal(live, "public.rekeyed")
     said = live.bridge.said()
-    assert "its key is now (code, id), and the topic was written under (id)" in said
+    assert "its key is now (code, id), but its topic was written with (id)" in said
     with live.source.connect() as connection:  # and back again, in one transaction with changes before and after it
         connection.execute("DELETE FROM rekeyed WHERE code = 'second of its id'")
         with connection.transaction():
@@ -93,7 +93,7 @@ def test_dropped_and_made_again(live: Deployment) -> None:
             connection.execute("CREATE TABLE phoenix (id integer PRIMARY KEY, note text)")
             connection.execute("INSERT INTO phoenix SELECT i, 'new' FROM generate_series(5, 6) i")
     wait_equal(live, "public.phoenix")
-    assert "it is another table than the one of that name before" in live.bridge.said()
+    assert "another table has taken this name" in live.bridge.said()
 
 
 def test_two_tables_swap_their_names(live: Deployment) -> None:
@@ -184,7 +184,7 @@ def test_a_new_key_stops_the_bridge_where_a_person_shall_decide(database: Databa
     database.execute("DELETE FROM items WHERE id = 3")
     said = deployment.bridge.refusal(GapError.exit_code)
     assert "table public.items cannot go on in topic" in said
-    assert "its key is now (code), and the topic was written under (id)" in said
+    assert "its key is now (code), but its topic was written with (id)" in said
     assert "remedy: set source.on_gap: rebackfill and restart" in said
     deployment.bridge.start()  # nor does a restart forget it
     assert "its key is now (code)" in deployment.bridge.refusal(GapError.exit_code)

@@ -72,10 +72,12 @@ def test_what_cannot_be_captured_is_not_added(live: Deployment) -> None:
     assert "extra.keyless has no primary key" in cdc(live, "tables", "add", "extra.keyless")
     assert "there is no table extra.nowhere" in cdc(live, "tables", "add", "extra.nowhere")
     assert "public.seen is a view" in cdc(live, "tables", "add", "public.seen")
-    assert cdc(live, "tables", "add", "public.first") == "public.first is captured already\n"
+    assert cdc(live, "tables", "add", "public.first") == "public.first is already captured\n"
     assert cdc(live, "tables", "remove", "extra.keyless") == "extra.keyless is not captured\n"
     live.source.execute("CREATE TABLE never_this (id integer PRIMARY KEY)")
-    assert "taken out again by source.exclude: public.never_*" in cdc(live, "tables", "add", "public.never_this")
+    assert "source.exclude excludes public.never_this: public.never_*" in cdc(
+        live, "tables", "add", "public.never_this"
+    )
     assert live.config.read_text() == before
 
 

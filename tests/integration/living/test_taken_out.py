@@ -31,5 +31,5 @@ def test_a_table_that_is_not_captured_any_more_is_not_exact(database: Database, 
     deployment.wait_mirrored()
     assert deployment.replica.execute(states) == [("public.kept", "exact"), ("public.left_out", "loading")]
     status = CliRunner().invoke(app, ["status", "-c", str(deployment.config)])
-    assert "table public.left_out is not captured any more: its topic and its replica table miss" in status.output
+    assert "table public.left_out is no longer captured: its topic and its replica table miss" in status.output
     deployment.stop()

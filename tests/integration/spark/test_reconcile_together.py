@@ -106,6 +106,17 @@ def test_equal_tables_are_done_together_and_the_others_one_by_one(
     shop.stop()
 
 
+def test_a_lock_on_what_the_sink_records_does_not_hold_a_comparison_for_ever(
+    shop: Deployment, spark: SparkSession, spark_settings: SparkSettings, tmp_path: Path
+) -> None:
+    job = job_for(shop, tmp_path / "locked", spark_settings, tables=["public.second"], fence_timeout_s=2)
+    with psycopg.connect(shop.replica.dsn) as replica:
+        replica.execute("LOCK TABLE cdc.cut IN ACCESS EXCLUSIVE MODE")
+        (found,) = reconciled(job, spark).tables
+    assert found.verdict == "not_verified"
+    assert "another session's lock did not go away" in found.reason
+
+
 def test_what_breaks_the_look_at_all_of_them_costs_no_verdict(
     shop: Deployment, spark: SparkSession, spark_settings: SparkSettings, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],

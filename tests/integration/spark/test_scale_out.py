@@ -197,7 +197,7 @@ def test_a_lake_from_a_backup_and_a_rebuild(
     away_for_years()
     database.execute("DELETE FROM item WHERE id = 100")
     deployment.wait_published()
-    with pytest.raises(JobError, match=r"deletes may have been missed; build the tables anew: .*--rebuild"):
+    with pytest.raises(JobError, match=r"may have missed deletes; rebuild the copies with .*--rebuild"):
         run(spark, job)
     deployment.stop()
 

@@ -49,5 +49,5 @@ def test_every_commit_since_the_history_is_whole(
         assert sorted(tuple(row)[:-1] for row in found[TABLE].collect()) == rows
     _, now_us, rows = states[1]
     assert snapshots.rows(TABLE, AsOfTime(time_us=now_us)) == rows
-    with pytest.raises(PastErased, match="whole table from"):
+    with pytest.raises(PastErased, match="every row only from"):
         snapshots.take(TABLE, as_of=AsOfLsn(lsn=before))

@@ -31,7 +31,7 @@ from tests.support.topic_settings import delete_records
 from tests.support.waiting import eventually
 
 TABLE = "public.item"
-ANEW = r"topic \S+item was deleted and made anew since it was read: .* build the tables anew: .*--rebuild"
+ANEW = r"topic \S+item was deleted and recreated since it was read, .* rebuild the copies with .*--rebuild"
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_a_topic_made_anew_under_a_running_mirror(
     with monkeypatch.context() as patched:
         patched.setattr(ParquetMirror, "apply", applied)
         with pytest.raises(
-            TopicChanged, match=r"topic \S+item was deleted and made anew while it was read; .*--rebuild"
+            TopicChanged, match=r"topic \S+item was deleted and recreated while it was read; .*--rebuild"
         ):
             run(spark, job)
     with pytest.raises(TopicChanged, match=ANEW):
@@ -124,7 +124,7 @@ def test_a_copy_that_does_not_say_of_which_topic_it_is(spark: SparkSession, shop
     folder = tmp_path / "lake" / shop.topic(TABLE)
     manifest = manifests.read(folder, shop.topic(TABLE))
     manifests.write(folder, replace(manifest, position=replace(manifest.position, topic_id="")))
-    with pytest.raises(TopicChanged, match=r"does not say which topic that was: .* --rebuild"):
+    with pytest.raises(TopicChanged, match=r"does not say which topic it was made from\), .* --rebuild"):
         run(spark, job)
     shop.stop()
 
@@ -143,7 +143,7 @@ def test_a_topic_made_anew_while_a_snapshot_reads_it(
 
     monkeypatch.setattr(newest, "keep", kept)
     snapshots = Snapshots(spark, shop, tmp_path / "snapshots")
-    with pytest.raises(TopicChanged, match=r"topic \S+item was deleted and made anew while it was read; start again"):
+    with pytest.raises(TopicChanged, match=r"topic \S+item was deleted and recreated while it was read; start again"):
         snapshots.take(TABLE)
     assert list(snapshots.folder.glob("[!.]*")) == []
     assert snapshots.rows(TABLE) == sorted(shop.source.execute("SELECT * FROM item"))
@@ -176,7 +176,7 @@ def test_a_reconciliation_that_remembers_another_topic(
         patched.setattr(KeptHashes, "brought_up_to", then_made_anew)
         table = compared("meanwhile")
     assert table.verdict == "not_verified", table
-    assert "was deleted and made anew while it was read" in table.reason
+    assert "was deleted and recreated while it was read" in table.reason
     table = compared("afterwards")
     assert (table.verdict, table.mode) == ("identical", "full"), table
     shop.stop()

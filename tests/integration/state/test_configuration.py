@@ -143,7 +143,7 @@ def test_a_value_that_does_not_fit_is_quarantined_and_the_last_good_one_stays(
     assert checkout.quarantined is not None
     assert (checkout.value.timeout_s, checkout.version, checkout.quarantined.value) == (3, 2, bad)
     assert [each.timeout_s for each in told] == [3]
-    assert "does not fit Checkout, and version 2 stays in force" in caplog.text
+    assert "does not fit Checkout, so version 2 stays in force" in caplog.text
     writer.put("checkout", {"timeout_s": 4})
     poll_until(store, lambda: checkout.value.timeout_s == 4)
     assert checkout.quarantined is None

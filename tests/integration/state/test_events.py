@@ -230,7 +230,7 @@ def test_events_that_were_made_anew_do_not_pass_for_those_that_states_have_in_th
     admin = AdminClient(options)
     admin.delete_topics([f"{name}-events"])[f"{name}-events"].result(30)
     eventually(lambda: f"{name}-events" not in TopicAdmin(BrokerAdmin(options)).partitions())
-    with pytest.raises(TopicRefused, match=r"ends at 0, and states have event \d in them: it was made anew or cut"):
+    with pytest.raises(TopicRefused, match=r"ends at 0, but states include event \d: the topic was recreated or trunc"):
         open_accounts()
     anew = open_accounts(state=f"{name}-state-of-new-events")
     assert anew.append("ann", moved(7)) == {"balance": 7, "moves": [7]}

@@ -44,7 +44,7 @@ def test_eight_minutes_without_a_broker(log: BrokerLog, clock: Clock, caplog: py
     assert told[0].startswith("Kafka does not answer: db:9092/bootstrap: Connect to ipv4#10.0.0.1:9092 failed: ")
     assert "is kafka.bootstrap right, and a broker up?" in told[0]
     assert told[1] == (
-        "Kafka does not answer, for 60 s now: db:9092/bootstrap: Connect to ipv4#10.0.0.1:9092 failed: "
+        "Kafka has not answered for 60 s: db:9092/bootstrap: Connect to ipv4#10.0.0.1:9092 failed: "
         "Connection refused (540 such lines)"
     )
     assert told[-1] == "Kafka is back, after 480 s"

@@ -45,6 +45,6 @@ def test_brokers_that_take_no_request_are_said_with_what_to_do(monkeypatch: pyte
         ask_again(CONFIG, {"t": ["public.t"]}, {"t": {b"1", b"2"}})
     (told,) = said
     assert told["rows"] == {"t": 2}
-    assert "behind newer ones" in told["event"]
+    assert "after newer ones" in told["event"]
     assert "no broker answers" in told["reason"]
     assert "cdc backfill --sweep" in told["remedy"]

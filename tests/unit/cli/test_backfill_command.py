@@ -19,11 +19,11 @@ from tests.support.topic_writer import FIRST_BACKFILL
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--where", "id = 1"], "--where without a table"),
+        (["--where", "id = 1"], "--where needs a table"),
         (["public.items", "--where", "id = 1", "--sweep"], "--sweep with --where"),
         (["--list", "--cancel"], "only one of --list, --pause, --resume and --cancel"),
-        (["--pause", "--rate", "5"], "belong to a new backfill"),
-        (["--list", "--sweep"], "belong to a new backfill"),
+        (["--pause", "--rate", "5"], "are for a new backfill only"),
+        (["--list", "--sweep"], "are for a new backfill only"),
     ],
 )
 def test_contradictions(arguments: list[str], words: str) -> None:

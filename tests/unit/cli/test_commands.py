@@ -127,7 +127,7 @@ def test_a_part_under_another_name_is_suggested(said: str, meant: str) -> None:
 
 
 def test_history_takes_its_key_once() -> None:
-    for words, told in ((), "needs one KEY"), (("1", "--key", "1"), "needs one KEY, and has two"):
+    for words, told in ((), "needs one KEY"), (("1", "--key", "1"), "needs one KEY, but has two"):
         done = cdc("history", "public.orders", *words)
         assert done.returncode == 2
         assert told in done.stderr

@@ -51,7 +51,7 @@ def test_a_file_that_somebody_made_meanwhile(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("cdc.cli.init_command.load", lambda *_: path.write_text("precious\n"))
     refused = init(path).exception
     assert isinstance(refused, ConfigError)
-    assert "is there already" in str(refused)
+    assert "already exists" in str(refused)
     assert path.read_text() == "precious\n"
     assert list(tmp_path.iterdir()) == [path]
 

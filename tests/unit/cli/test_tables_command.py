@@ -37,7 +37,7 @@ def test_a_file_that_cannot_be_written_stays_as_it_is(
     refused = CliRunner().invoke(tables_app, ["remove", "public.orders", "-c", str(path)]).exception
     assert isinstance(refused, ConfigError)
     assert f"{path} cannot be written: No space left on device" in str(refused)
-    assert "source.tables: take out public.orders; then send the bridge SIGHUP" in str(refused)
+    assert "source.tables: remove public.orders; then send the bridge SIGHUP" in str(refused)
     assert path.read_text() == TEXT
     assert list(tmp_path.iterdir()) == [path]
 

@@ -28,7 +28,7 @@ def test_the_cluster_of_a_configuration_is_asked_as_it_says(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("bootstrap", "client", "words"),
     [
-        (None, ["security.protocol=SSL"], "-X belongs to --bootstrap; write it under kafka.options in the file"),
+        (None, ["security.protocol=SSL"], "-X needs --bootstrap; write the setting under kafka.options in the file"),
         ("kafka:9092", ["security.protocol"], "-X security.protocol has no value; write -X security.protocol=VALUE"),
     ],
 )

@@ -19,8 +19,8 @@ CANNOT = {
 """What cannot happen: a stopped table is part of no cut, and a rebuilt one has to join first."""
 
 
-def standing(*, is_true: bool = True, loading: str = "", behind: str = "", joining: str = "") -> CutStanding:
-    return CutStanding(is_true, [loading], [behind], [joining], 0.0)
+def standing(*, is_true: bool = True, loading: str = "", outside: str = "", joining: str = "") -> CutStanding:
+    return CutStanding(is_true, [loading], [outside], [joining], 0.0)
 
 
 def test_metrics_and_meanings_name_the_same_states() -> None:
@@ -56,13 +56,13 @@ def test_only_a_new_start_or_the_join_ends_a_rebuild() -> None:
     [
         (standing(), (TableEvent.PROVEN,)),
         (standing(is_true=False), (TableEvent.UNPROVEN,)),
-        (standing(behind="t"), (TableEvent.UNPROVEN,)),
+        (standing(outside="t"), (TableEvent.UNPROVEN,)),
         (standing(loading="t"), (TableEvent.INCOMPLETE,)),
-        (standing(loading="t", behind="t"), (TableEvent.INCOMPLETE,)),
+        (standing(loading="t", outside="t"), (TableEvent.INCOMPLETE,)),
         (standing(joining="t"), (TableEvent.JOINED, TableEvent.PROVEN)),
         (standing(joining="t", is_true=False), (TableEvent.JOINED, TableEvent.UNPROVEN)),
         (standing(joining="t", loading="t"), (TableEvent.JOINED, TableEvent.INCOMPLETE)),
-        (standing(loading="other", behind="other", joining="other"), (TableEvent.PROVEN,)),
+        (standing(loading="other", outside="other", joining="other"), (TableEvent.PROVEN,)),
     ],
 )
 def test_what_a_cut_means_for_a_table(seen: CutStanding, expected: tuple[TableEvent, ...]) -> None:

@@ -31,33 +31,33 @@ def test_differing_columns() -> None:
 
 def test_missed_tombstone_names_the_record() -> None:
     assert cause(EXTRA, None, ROW) == (
-        "missed tombstone: the source has no such row, and nothing in the topic deletes what the update at partition 2,"
-        " offset 41 (LSN 0/1925728 of transaction 734, 2026-11-20 16:01:26 UTC) wrote"
+        "missed tombstone: the source does not have this row, and no tombstone in the topic deletes the update at"
+        " partition 2, offset 41 (LSN 0/1925728 of transaction 734, 2026-11-20 16:01:26 UTC)"
     )
 
 
 def test_a_backfill_record_has_no_transaction() -> None:
     said = cause(EXTRA, None, ROW, record=replace(PLACE, op="r", xid=None))
-    assert "what the backfill at partition 2, offset 41 (LSN 0/1925728, 2026" in said
+    assert "deletes the backfill at partition 2, offset 41 (LSN 0/1925728, 2026" in said
 
 
 def test_missing_record() -> None:
-    assert cause(MISSING, ROW, None, record=None).startswith("missing record: the topic has nothing of this key")
+    assert cause(MISSING, ROW, None, record=None).startswith("missing record: the topic has no record of this key")
     said = cause(MISSING, ROW, None, record=replace(PLACE, op="d"))
-    assert said.startswith("missing record: what came after the delete at partition 2, offset 41")
+    assert said.startswith("missing record: what followed the delete at partition 2, offset 41")
 
 
 @pytest.mark.parametrize(("verdict", "source", "topic"), [(MISMATCH, ROW, {**ROW, "name": "Bob"}), (EXTRA, None, ROW)])
-def test_stale_version_behind_a_newer_one(verdict: KeyClass, source: Row | None, topic: Row) -> None:
+def test_stale_version_after_a_newer_one(verdict: KeyClass, source: Row | None, topic: Row) -> None:
     said = cause(verdict, source, topic, record=replace(PLACE, newer_before=True))
     assert said.startswith("stale version: the update at partition 2, offset 41")
-    assert said.endswith("was appended behind a newer record of this key")
+    assert said.endswith("was appended after a newer record of this key")
 
 
 def test_older_value() -> None:
     said = cause(MISMATCH, ROW, {**ROW, "name": "Bob"}, types={"name": "text"})
     assert said.startswith("older value: the update at partition 2")
-    assert "is not the last change" in said
+    assert "does not hold the last change" in said
 
 
 def test_alias_key() -> None:
@@ -86,9 +86,9 @@ def test_where_a_record_stands_explains_more_than_its_values() -> None:
 def test_older_schema() -> None:
     said = cause(MISMATCH, {**ROW, "new": "x"}, ROW)
     assert said.startswith("older schema: the update at")
-    assert "does not have new; it was written before the table had that column" in said
+    assert "lacks new; it was written before the table had that column" in said
     assert "had those columns" in cause(MISMATCH, {**ROW, "new": "x", "more": None}, ROW)
-    assert "still has old, which the table has no more" in cause(MISMATCH, ROW, {**ROW, "old": None})
+    assert "still has old, which the table no longer has" in cause(MISMATCH, ROW, {**ROW, "old": None})
 
 
 def test_values_treated_differently_are_named_by_column() -> None:
@@ -97,7 +97,7 @@ def test_values_treated_differently_are_named_by_column() -> None:
     topic = {"id": "1", "name": "ANN", "n": "1.5", "m": "2"}
     assert cause(MISMATCH, source, topic, types=types) == (
         "in name the topic's value differs in upper and lower case only;"
-        " in n, m the topic's value is the same number with another scale (trailing zeros)"
+        " in n, m the topic's value is the same number with a different scale (trailing zeros)"
     )
     assert cause(MISMATCH, source, {**topic, "id": "2"}, types=types).startswith("older value")
 
@@ -114,11 +114,11 @@ def test_a_time_zone_shifts_all_timestamps_alike() -> None:
 
 @pytest.mark.parametrize(
     ("verdict", "words"),
-    [(MISSING, "lacks a row"), (EXTRA, "has a row that the topic does not"), (MISMATCH, "not the one that the topic")],
+    [(MISSING, "has a row that the topic does not"), (EXTRA, "lacks a row"), (MISMATCH, "not the one that the topic")],
 )
 def test_replica(verdict: KeyClass, words: str) -> None:
     said = cause(verdict, ROW, ROW, side="replica")
-    assert said.startswith("replica changed behind the sink: it")
+    assert said.startswith("replica changed by others than the sink: it")
     assert words in said
 
 
@@ -132,8 +132,8 @@ def test_what_is_no_difference_has_no_cause() -> None:
         (None, "x", "text", "is a value where the source has NULL"),
         ("x", None, "text", "is NULL where"),
         ("", None, "text", "is NULL where"),
-        ("1.50", "1.5", "numeric(12,2)", "another scale"),
-        ("1E+2", "100", "numeric", "another scale"),
+        ("1.50", "1.5", "numeric(12,2)", "different scale"),
+        ("1E+2", "100", "numeric", "different scale"),
         ("1.2345", "1.23", "numeric", "rounded"),
         ("1.2355", "1.236", "numeric", "rounded"),
         ("12345678901234567890.12", "12345678901234567000", "numeric", "as a double"),
@@ -174,11 +174,11 @@ def test_a_foreign_record_says_where_it_is_and_what_its_header_says() -> None:
     nameless = RecordPlace(None, None, None, None, 2, 41, said="garbage")
     said = cause(MISSING, ROW, None, record=nameless, foreign="its header is not of the topic contract")
     assert said == (
-        "foreign record: another program wrote the record at partition 2, offset 41, for its header is not of the topic"
-        " contract; its header says garbage"
+        "foreign record: another program wrote the record at partition 2, offset 41, because its header is not of the"
+        " topic contract; its header says garbage"
     )
     assert cause(KeyClass.FOREIGN, ROW, ROW, record=replace(nameless, said=""), foreign="it has no header").endswith(
-        "for it has no header; it has none"
+        "because it has no header"
     )
 
 

@@ -73,10 +73,10 @@ def test_offsets_are_of_one_topic_and_of_all_of_it() -> None:
     assert begun.after(batch, {}).why_lost(Extent("t", "first", (0, 0), (10, 9))) is None
     assert LakePosition().why_lost(Extent("t", "first", (0, 3), (10, 9))) is None, "it holds nothing yet"
     for extent, why in (
-        (Extent("t", "other", (0, 0), (10, 9)), "was deleted and made anew"),
-        (Extent("t", "first", (0, 0), (10, 4)), "partition 1 does not reach to offset 5 any more"),
-        (Extent("t", "first", (0,), (10,)), "partition 1 does not reach to offset 5 any more"),
-        (Extent("t", "first", (11, 0), (20, 9)), "partition 0 begins at offset 11 now"),
+        (Extent("t", "other", (0, 0), (10, 9)), "was deleted and recreated"),
+        (Extent("t", "first", (0, 0), (10, 4)), "partition 1 no longer reaches offset 5"),
+        (Extent("t", "first", (0,), (10,)), "partition 1 no longer reaches offset 5"),
+        (Extent("t", "first", (11, 0), (20, 9)), "partition 0 now begins at offset 11"),
     ):
         assert why in (begun.why_lost(extent) or "")
     unknown = LakePosition.from_fields({"generation": "g", "batch": 0, "offsets": {"0": 10}})
@@ -105,7 +105,7 @@ def test_a_manifest_is_read_as_it_was_written_and_keeps_what_it_names(tmp_path: 
     assert {each.name for each in tmp_path.iterdir()} == {"changes-1", "changes-2", "state-1", "current.json"}
     manifests.sweep(tmp_path, compacted.compacted("state-2").compacted("state-3"))
     assert {each.name for each in tmp_path.iterdir()} == {"current.json"}
-    with pytest.raises(JobError, match=r"current\.json is not of version 1: .*topic t"):
+    with pytest.raises(JobError, match=r"current\.json is not a manifest of version 1: .*topic t"):
         manifests.read(tmp_path, "other")
 
 

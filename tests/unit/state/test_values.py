@@ -34,7 +34,7 @@ def test_what_readers_would_mistake_for_a_delete_or_a_row_is_refused(value: Any)
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
 def test_what_json_would_write_as_null_is_refused(number: float) -> None:
     assert orjson.dumps(number) == b"null", "that is why"
-    with pytest.raises(ValueRefused, match="JSON cannot say"):
+    with pytest.raises(ValueRefused, match="JSON cannot represent"):
         encode({"a": [{"b": number}]})
 
 

@@ -146,7 +146,7 @@ def test_kafkas_defaults_are_bounded() -> None:
     ("setting", "wanted", "words"),
     [
         ("segments.ms", "1", "did you mean segment.ms?"),
-        ("zzz", "1", "choose of cleanup.policy, "),
+        ("zzz", "1", "choose one of cleanup.policy, "),
         ("segment.ms", "1h", "invalid number in --set segment.ms=1h"),
         ("segment.ms", "1.5", "invalid number"),
         ("retention.ms", "", "invalid number"),

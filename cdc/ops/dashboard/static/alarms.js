@@ -1,4 +1,4 @@
-// What wants somebody, errors first, each with what mends it.
+// What needs attention, errors first, each with its remedy.
 
 import {$, Pool, children, h, mark, say} from "./dom.js";
 import {ago, plural} from "./format.js";
@@ -32,7 +32,7 @@ async function copied(button, text) {
   setTimeout(() => say(button, "Copy"), 2000);
 }
 
-/** What is wrong now is an alarm; what has been so since the start, and harms nobody yet, stands below the way of a row. */
+/** Alarms are about what is wrong now. Warnings of cdc check, which harm nothing yet, are listed further down. */
 export const isLive = (each) => each.level === "error" || each.told_by === "cdc status" || !each.told_by;
 
 export function showAlarms(found, look, now) {
@@ -64,9 +64,9 @@ function list(place, pool, found, now) {
 }
 
 function calm(look, now) {
-  if (!look?.status) return "Nothing has been looked at yet.";
+  if (!look?.status) return "There is no status yet.";
   const {check} = look;
-  if (!check) return "None in cdc status. The checks of cdc check are being made.";
-  if (check.error) return `None in cdc status. cdc check could not be made: ${check.error.text}.`;
-  return `None. cdc status is healthy, and ${plural(check.findings.length, "check")} of cdc check were made ${ago(check.at, now)}.`;
+  if (!check) return "None in cdc status. cdc check is still running.";
+  if (check.error) return `None in cdc status. cdc check failed: ${check.error.text}.`;
+  return `None. cdc status is healthy, and cdc check made ${plural(check.findings.length, "check")} ${ago(check.at, now)}.`;
 }

@@ -1,4 +1,4 @@
-// The page: follows the events of the server, and shows the deployment that is chosen.
+// The page: follows the server's events, and shows the chosen deployment.
 
 import {isLive, showAlarms} from "./alarms.js";
 import {Past, prepareCharts, showCharts} from "./charts.js";
@@ -91,7 +91,7 @@ function take(name, {deployment: number, data}) {
   if (name === "look" && data) {
     skew = Math.min(data.at - Date.now() / 1000, 0) || Math.max(data.at - Date.now() / 1000, 0);
     const before = known[number].look;
-    // Of a server that is out of reach the last look stays, and says how old it is.
+    // If a server is out of reach, keep showing the last look; the page says how old it is.
     known[number].look = data.error && before?.status ? {...before, error: data.error} : data;
     if (!data.error) known[number].past.add(data.at, data.figures);
   }

@@ -1,4 +1,4 @@
-// Small charts of the last hours, drawn as SVG; one slider, or the pointer, reads all of them at the same moment.
+// Small charts of the last hours, drawn as SVG. One slider, or the pointer, reads all of them at the same moment.
 
 import {$, children, h, mark, s, say} from "./dom.js";
 import {DASH, bytes, clock, rate, seconds} from "./format.js";
@@ -52,7 +52,7 @@ class Chart {
     const limit = this.kind.limit?.(look);
     const most = Math.max(...known);
     const least = Math.min(...known);
-    // From zero, so that a height means an amount; the limit only where it is near enough to say something.
+    // The axis begins at zero, so that heights can be compared. A limit is drawn only if the values come near it.
     const top = (limit && most > limit / 4 ? limit : most) * 1.08 || 1;
     const x = (time) => ((time - from) / (to - from)) * WIDTH;
     const y = (value) => HEIGHT - 1 - (value / top) * (HEIGHT - 4);
@@ -102,7 +102,7 @@ function drawn(points, x, y) {
 
 const charts = CHARTS.map((kind) => new Chart(kind));
 
-/** What a page knows of the past: samples of the server, and the looks since the last of them. */
+/** What a page knows about the past: the server's samples, and the looks since the last sample. */
 export class Past {
   constructor() {
     this.at = [];
@@ -117,7 +117,7 @@ export class Past {
   add(at, figures) {
     this.at.push(at);
     for (const {name} of CHARTS) this.series[name].push(figures?.[name] ?? NaN);
-    // Looks are seconds apart and samples a quarter of a minute: older ones are thinned out to the pace of samples.
+    // Looks come every two seconds, samples every 15. Older looks are thinned out to the pace of samples.
     const recent = this.at.findIndex((each) => each > at - 900);
     let place = 1;
     while (place < recent) {
@@ -143,7 +143,7 @@ function lookBack(share) {
 export function showCharts(past, look) {
   shown = {past, look};
   const to = past.at.at(-1) ?? Date.now() / 1000;
-  // A process that began lately has no more to show: what it has fills the width.
+  // A process that has just started has only a short past, which then fills the width.
   const from = Math.max(to - span, Math.min(past.at[0] ?? to, to - 120));
   for (const chart of charts) chart.show(past.at, past.series[chart.kind.name], from, to, look);
   say($("moment"), back >= 1 ? "now" : clock(from + back * (to - from)));

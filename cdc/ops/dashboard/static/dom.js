@@ -1,4 +1,4 @@
-// Elements from plain values. Nothing here, or anywhere on this page, makes HTML of a string.
+// Makes elements from plain values. Nothing on this page turns a string into HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -12,23 +12,23 @@ function put(node, attributes, children) {
   return node;
 }
 
-/** An element: h("p", {class: "small"}, "text", child). */
+/** Make an element: h("p", {class: "small"}, "text", child). */
 export function h(tag, attributes, ...children) {
   return put(document.createElement(tag), attributes, children);
 }
 
-/** The same in SVG. */
+/** Make an SVG element. */
 export function s(tag, attributes, ...children) {
   return put(document.createElementNS(SVG, tag), attributes, children);
 }
 
-/** Set a text only when it is another: what is selected stays selected, and nothing is painted again. */
+/** Set a text only if it differs: so a selection stays, and nothing is repainted. */
 export function say(node, text) {
   if (node.textContent !== text) node.textContent = text;
   return node;
 }
 
-/** Set an attribute only when it is another; null takes it away. */
+/** Set an attribute only if it differs; null removes it. */
 export function mark(node, name, value) {
   if (value === null || value === false) {
     if (node.hasAttribute(name)) node.removeAttribute(name);
@@ -36,7 +36,7 @@ export function mark(node, name, value) {
   return node;
 }
 
-/** Make the children of a node these, moving as few as possible. */
+/** Give a node these children, and move as few as possible. */
 export function children(node, wanted) {
   wanted.forEach((each, place) => {
     if (node.children[place] !== each) node.insertBefore(each, node.children[place] ?? null);
@@ -44,7 +44,7 @@ export function children(node, wanted) {
   while (node.children.length > wanted.length) node.lastElementChild.remove();
 }
 
-/** Elements by key: made once, updated after, thrown away when their key is gone. */
+/** Elements by key: made once, then updated, and dropped when their key is gone. */
 export class Pool {
   constructor(make) {
     this.make = make;

@@ -1,4 +1,4 @@
-// Numbers as people read them; a dash where nobody knows.
+// Formats numbers for people, with a dash for an unknown number.
 
 export const DASH = "–";
 

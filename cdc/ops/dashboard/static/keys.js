@@ -1,4 +1,4 @@
-// One key: its row in the topic beside the source's, where the record lies, and what became of it.
+// Shows one key: its row in the topic and in the source, side by side, where the record lies, and its history.
 
 import {$, children, h, mark, say} from "./dom.js";
 import {DASH} from "./format.js";

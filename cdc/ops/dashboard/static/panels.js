@@ -1,4 +1,4 @@
-// What is said in words: the last reconciliation, the processes.
+// The panels in words: the last reconciliation, and the processes.
 
 import {$, Pool, children, h, mark, say} from "./dom.js";
 import {bytes, moment, plural} from "./format.js";
@@ -38,7 +38,7 @@ function proof({report, command: how}) {
     say(when, `${plural(report.tables, "table")} compared, ${moment(report.at)}`);
     mark(link, "href", report.href);
   }
-  say(said, report ? "To compare again:" : "This process knows of no report: cdc reconcile writes it where it is started. To compare source, topics and replica row by row:");
+  say(said, report ? "To compare again:" : "This process has no report: cdc reconcile writes the report to the machine where it runs. To compare source, topics and replica row by row:");
   say(command, how ?? "cdc reconcile");
 }
 

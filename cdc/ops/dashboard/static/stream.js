@@ -1,9 +1,9 @@
-// Server-sent events over fetch: EventSource cannot send a token.
+// Reads server-sent events with fetch, because EventSource cannot send a token.
 
 const TOKEN = "cdc token";
 const SILENT_MS = 30000;
 const AGAIN_MS = 3000;
-const AGAIN = "Is the process up? This page tries again every few seconds.";
+const AGAIN = "Check that the process is running. This page tries again every few seconds.";
 
 export class Refused extends Error {
   constructor(status, why) {
@@ -12,7 +12,7 @@ export class Refused extends Error {
   }
 }
 
-/** Ask a page of this server, with the token of this tab. */
+/** Request a page of this server with the token of this tab. */
 export async function ask(path, options = {}) {
   const token = sessionStorage.getItem(TOKEN);
   const headers = token ? {Authorization: `Bearer ${token}`} : {};
@@ -26,7 +26,7 @@ export function keepToken(token) {
   sessionStorage.setItem(TOKEN, token);
 }
 
-/** Follow the events for ever: `on.event(name, data)`, `on.lost(why)`, and `await on.token(why)` when one is needed. */
+/** Follow the events for ever. Calls `on.event(name, data)`, `on.lost(why)`, and `await on.token(why)` if it needs one. */
 export async function follow(path, on) {
   for (;;) {
     try {

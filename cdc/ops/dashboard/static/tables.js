@@ -1,4 +1,4 @@
-// A row for each table: its topic, its replica table, its view.
+// The list of tables: a row for each, with its topic, its replica table and its view.
 
 import {$, Pool, children, h, mark, say} from "./dom.js";
 import {DASH, count, plural, rate, seconds} from "./format.js";

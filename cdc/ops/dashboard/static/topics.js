@@ -1,4 +1,4 @@
-// Topics on disk, and whether their settings let them stay small and their deletes be seen.
+// The topics on disk, and whether their settings keep them small and keep deletes long enough.
 
 import {$, Pool, children, h, mark, say} from "./dom.js";
 import {ago, bytes, count, lasting, plural} from "./format.js";
@@ -42,10 +42,10 @@ export function showTopics(topics, now) {
     say(made.code, first.remedy);
     mark(made.code, "aria-label", `What to do: ${first.code}`);
   }));
-  if (!topics) say($("topics-when"), "not looked at yet");
-  else if (topics.error) say($("topics-when"), `could not be looked at ${ago(topics.at, now)}: ${topics.error.text}`);
-  else say($("topics-when"), `${bytes(topics.bytes)} together; looked at ${ago(topics.at, now)}`);
-  say($("topics-more"), "What lies in them, how much of it is superseded, and why it is not compacted yet: cdc topics inspect, which reads the topics.");
+  if (!topics) say($("topics-when"), "not known yet");
+  else if (topics.error) say($("topics-when"), `failed ${ago(topics.at, now)}: ${topics.error.text}`);
+  else say($("topics-when"), `${bytes(topics.bytes)} in total, ${ago(topics.at, now)}`);
+  say($("topics-more"), "To see what the topics hold, how much of it is superseded, and why it is not compacted yet: cdc topics inspect, which reads them.");
 }
 
 export function prepareTopics() {

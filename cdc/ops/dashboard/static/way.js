@@ -1,15 +1,15 @@
-// The way of a row: source, bridge, topics, replica and view, as boxes with what is known of each.
+// The way of a row: source, bridge, topics, replica and view as boxes, with what is known about each.
 
 import {$, children, h, mark, say} from "./dom.js";
 import {DASH, bytes, count, rate, seconds} from "./format.js";
 
-/** A look is taken every other second, and with a server that hangs within six. */
+/** Older figures are marked as old. Looks come every two seconds, and within six if a server hangs. */
 const OLD_S = 8;
 
 const STATES = {
   good: "good", running: "good", exact: "good", streaming: "good", answers: "good", published: "good",
   loading: "busy", catching_up: "busy", rebuilding: "busy", suspect: "busy", behind: "busy",
-  degraded: "warn", old: "warn", "kept waiting": "warn", waiting: "bad", retrying: "bad", "stands still": "bad", unknown: "idle",
+  degraded: "warn", old: "warn", "kept waiting": "warn", waiting: "bad", retrying: "bad", hangs: "bad", unknown: "idle",
   stopped: "bad", down: "bad", lost: "bad", unreachable: "bad", missing: "bad",
 };
 
@@ -40,9 +40,9 @@ class Box {
   }
 }
 
-/** How bridge, sink and view stand, as cdc status has it; what is well is said by a better word than running. */
-const STANDING = {waiting: "waiting", still: "stands still", blocked: "kept waiting"};
-/** A view's tables can be used without a service, so that nobody can tell whether one is missing. */
+/** Words for the states of cdc status. The caller has a better word for running. */
+const STANDING = {waiting: "waiting", still: "hangs", blocked: "kept waiting"};
+/** A view's tables can be used without cdc serve, so nobody can tell whether a service is missing. */
 const NO_SERVICE = "not running";
 
 function standing(of, well) {
@@ -57,7 +57,7 @@ class Link {
   }
 
   show(value, unit, flows, held = false) {
-    if (held) [value, flows] = [DASH, null];  // nothing goes where nobody takes it, whatever was counted before
+    if (held) [value, flows] = [DASH, null];  // while nothing takes the rows, none flow, whatever was counted before
     say(this.text, value);
     say(this.unit, unit);
     mark(this.node, "data-flow", flows === null || flows === undefined ? "unknown" : flows > 0 ? "yes" : "no");
@@ -73,7 +73,7 @@ const boxes = {
 };
 const links = {read: new Link("read"), publish: new Link("publish"), apply: new Link("apply"), feed: new Link("feed")};
 
-/** A box whose figures are older than they should be says so, and how old they are. */
+/** Mark boxes whose figures are too old, and show how old they are. */
 export function showAges(look, now) {
   const age = look ? now - look.at : 0;
   for (const box of Object.values(boxes)) {

@@ -103,7 +103,7 @@ def test_pause_list_resume_and_cancel(streaming: Deployment) -> None:
     ask(streaming, "--resume", "public.items")
     with subprocess.Popen(command(streaming), stdout=subprocess.PIPE, text=True, encoding="utf-8") as follower:
         assert follower.stdout is not None
-        assert follower.stdout.readline() == "under way already: public.items\n"
+        assert follower.stdout.readline() == "already running: public.items\n"
         assert "0 of 1 tables over" in follower.stdout.readline()
         assert "public.items: cancelled" in ask(streaming, "--cancel")
         rest = follower.stdout.read()

@@ -54,7 +54,7 @@ def test_compaction(room: Classroom, shown: Shown, truth: Of) -> None:
     assert [row[0] for row in after if row[3] == "kept"] == [each.offset for each in left]
     assert [row[0] for row in after if row[3] == "gone"] == [0, 1, 2, 3, 4]
     assert [row[1] + row[2] for row in after[:8]] == ["A1", "B2", "A3", "C1", "B4", "A5", "C2", "B6"]
-    assert "offset 0 now gets the next one that is there: offset 5" in shown.prose
+    assert "offset 0 now gets the next record that exists, at offset 5" in shown.prose
     assert truth("compaction").ends() == {0: 9}
     (example,) = page("docs/learn.md").fences("text")
     lines = [line for line in example.splitlines() if line.strip() not in ("", "…") and "learn-" not in line]
@@ -119,8 +119,8 @@ def test_keys(room: Classroom, shown: Shown, truth: Of) -> None:
     names = [f"customer-{number:03}".encode() for number in range(300)]
     places = [(murmur2(name) & 0x7FFFFFFF) for name in names]
     moved = [name for name, place in zip(names, places, strict=True) if place % 4 != place % 6]
-    assert f"{len(moved)} of 300 come to a partition" in shown.prose
-    spread = shown.tables["How they are spread"]
+    assert f"{len(moved)} of 300 go to a partition" in shown.prose
+    spread = shown.tables["How the keys are spread"]
     assert sum(row[1] for row in spread) == 303
     assert [row[1] for row in spread[1:]] == [row[2] for row in spread[1:]], "only one partition has a hot key"
     (torn,) = (title for title in shown.tables if title.endswith("deleted and cleaned"))
@@ -201,7 +201,7 @@ def test_a_lesson_that_does_not_see_it_says_so(kafka: KafkaBroker, monkeypatch: 
     ran = CliRunner().invoke(app, ["learn", "compaction"])
     assert isinstance(ran.exception, classroom.NotSeen)
     assert ran.exception.exit_code == 1
-    assert "waited 0 s in vain for this: the cleaner removes what is superseded" in str(ran.exception)
+    assert "waited 0 s in vain for this: the cleaner removes superseded records" in str(ran.exception)
     assert "--backend embedded" in str(ran.exception)
     assert "After one pass" not in ran.stdout
     eventually(lambda: not left_behind(kafka), message=lambda: str(left_behind(kafka)))
@@ -226,7 +226,7 @@ def test_several_lessons_share_one_broker_and_leave_nothing_on_it(
 def test_an_unknown_lesson_is_refused_with_those_that_there_are() -> None:
     ran = CliRunner().invoke(app, ["learn", "kompaktion"])
     assert "there is no lesson 'kompaktion'" in str(ran.exception)
-    assert "choose of compaction, log" in str(ran.exception)
+    assert "choose from compaction, log" in str(ran.exception)
 
 
 def test_they_are_listed() -> None:

@@ -38,7 +38,7 @@ def test_detached_servers_stay_until_down(own_cache):
         assert len(re.findall(r"^running: .* detached, data in ", status, re.MULTILINE)) == 2
         again = run("up", "--detach")
         assert again.returncode != 0
-        assert "a detached stack is up already" in again.stderr
+        assert "a detached stack is already running" in again.stderr
     finally:
         down = run("down")
     assert "stopped PostgreSQL 16" in down.stderr

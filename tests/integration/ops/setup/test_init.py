@@ -64,7 +64,7 @@ def test_without_a_terminal_it_says_what_is_missing(init: Init, path: Path) -> N
     ("words", "said"),
     [
         (["--source", "host=db dbname=shop"], "--source names no user"),
-        (["--source", "hopst=db password=hunter2"], "--source: libpq does not understand it"),
+        (["--source", "hopst=db password=hunter2"], "--source: invalid connection string"),
         (["--source", f"{NOBODY} sslpassword=hunter2"], "passphrase"),
         (["--replica", "postgresql://db/shop"], "--replica names no user"),
         (["--kafka", "a b"], "--kafka: kafka.bootstrap: write host:port"),
@@ -100,7 +100,7 @@ def test_no_password_is_written_or_shown(init: Init, path: Path, monkeypatch: py
 def test_a_file_is_not_replaced_unless_told(init: Init, path: Path) -> None:
     path.write_text("precious\n")
     offline = ["--source", NOBODY, "--kafka", "127.0.0.1:1", "--offline", "--yes"]
-    assert "is there already" in str(init(*offline).exception)
+    assert "already exists" in str(init(*offline).exception)
     assert path.read_text() == "precious\n"
     assert init(*offline, "--overwrite").exit_code == 0
     assert load(path, {}).name == "shop"
@@ -211,7 +211,7 @@ def test_topics_of_that_name_are_told_of(
     database.execute("CREATE TABLE items (id integer PRIMARY KEY)")
     admin = BrokerAdmin({"bootstrap.servers": kafka.bootstrap})
     for topic, said in (
-        (f"{database.name}.public.items", f"topics that begin with {database.name}. are there already"),
+        (f"{database.name}.public.items", f"topics that begin with {database.name}. already exist"),
         (f"{database.name}.__progress", "has published here before, 2 topics"),
     ):
         create_topic(admin, NewTopic(topic, 1, 1))

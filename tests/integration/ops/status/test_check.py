@@ -263,7 +263,7 @@ def test_topic_drift(database, conn, kafka):
     assert drift["has partitions=2, the configuration says 4"].level == "FAIL"
     assert any(each.level == "WARN" for each in drift.values())
     assert all(each.remedy for each in drift.values())
-    assert Finding("OK", f"topic {name}.__schemas", "will be made with 1 partitions") in found
+    assert Finding("OK", f"topic {name}.__schemas", "will be created with 1 partitions") in found
 
 
 def test_a_lag_that_leaves_a_sink_catching_up(database, conn, kafka):

@@ -30,7 +30,7 @@ def test_a_standby_is_no_replica(
     database.execute("CREATE TABLE items (id integer PRIMARY KEY)")
     asked = config(database.dsn, sink={"dsn": standby})
     (found,) = [each for each in check_replica(asked, ()) if each.level == "FAIL"]
-    assert (found.subject, found.text) == ("writes", "none are taken: this is a standby")
+    assert (found.subject, found.text) == ("writes", "refused: this server is a standby")
     assert "target_session_attrs=read-write" in found.remedy
     with pytest.raises(ReplicaUnavailable) as caught:
         open_replica(asked, application_name="test").upgrade()
@@ -39,5 +39,5 @@ def test_a_standby_is_no_replica(
     words = ["--source", database.dsn, "--kafka", "127.0.0.1:1", "--replica", standby, "--yes"]
     refusal = CliRunner().invoke(app, ["init", "-c", str(tmp_path / "shop.yaml"), *words]).exception
     assert isinstance(refusal, ConfigError)
-    assert "--replica takes no writes: it is a standby" in str(refusal)
+    assert "--replica does not accept writes: it is a standby" in str(refusal)
     assert list(tmp_path.iterdir()) == []

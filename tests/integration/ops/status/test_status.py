@@ -140,7 +140,7 @@ def test_all_parts_healthy(busy):
         }
     ]
     assert plain.exit_code == 0
-    assert re.search(r"running, cut .*: 96 B, \d+\.\d s behind the topics", plain.output)
+    assert re.search(r"running, cut .*, lag 96 B and \d+\.\d s", plain.output)
     assert "mirror.t: exact, 1,234 rows applied" in plain.output
     assert plain.output.endswith("is healthy\n")
 

@@ -35,7 +35,7 @@ ITEMS = TableSchema(
     (SchemaColumn("id", "int4"), SchemaColumn("name", "text")),
 )  # fmt: skip
 ORDERS = replace(ITEMS, fingerprint="00000000000000bb", name="orders", topic="x.public.orders")
-TRUE = CutStanding(is_true=True, loading=(), behind=(), joining=(), caught_up_at=1_700_000_000.0)
+TRUE = CutStanding(is_true=True, loading=(), outside=(), joining=(), caught_up_at=1_700_000_000.0)
 NOTHING_YET = SinkStatus(None, None, 0, running=False, tables=())
 
 

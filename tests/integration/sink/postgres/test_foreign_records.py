@@ -109,9 +109,9 @@ def test_the_printed_remedy_makes_the_table_exact_again(database: Database, depl
     shop.plant(3, 4, 5, 11)
     database.execute("DELETE FROM planted WHERE id = 5")
     del shop.rows[5]
-    told = "it is left out, and its table is not exact"
+    told = "The sink leaves it out. Its table is not exact"
     eventually(lambda: shop.is_right() and deployment.sink.said().count(told) == 2, 60, shop.said)
-    assert "then cdc reconcile --repair" in deployment.sink.said()
+    assert "then run cdc reconcile --repair" in deployment.sink.said()
     options = ["--report", str(deployment.directory / "report")]
     assert "public.planted" in deployment.command("reconcile", "--repair", "--yes", *options)
     eventually(lambda: set(shop.states().values()) == {"exact"}, 60, shop.said)

@@ -205,7 +205,7 @@ def test_a_wait_that_concerns_every_table_says_so(
             if locked == "cdc.cut":
                 with pytest.raises(ReplicaUnavailable) as told:
                     status_says(mirror)
-                assert f"every table waits: {holder}" in told.value.message
+                assert f"are locked by {holder}" in told.value.message
                 assert told.value.remedy == line["remedy"]
             else:
                 (blocker,) = status_says(mirror)

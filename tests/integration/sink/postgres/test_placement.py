@@ -38,7 +38,7 @@ def test_taken_and_overlong_names_stop_their_tables_only(topics: TopicWriter, da
     found = states(database)
     assert found[first.topic] == ("exact", "")
     assert found[second.topic][0] == found[long.topic][0] == "stopped"
-    assert f"replica table mirror.{name} is the mirror of topic '{first.topic}'" in found[second.topic][1]
+    assert f"replica table mirror.{name} is already the mirror of topic '{first.topic}'" in found[second.topic][1]
     assert "sink.tables: {'other.orders': …}" in found[second.topic][1]
     assert "longer than 63 bytes" in found[long.topic][1]
     assert database.execute(f"select id from mirror.{name} order by id") == [(1,), (2,)]
@@ -95,7 +95,7 @@ def test_table_that_gets_another_topic_stops_and_its_remedy_helps(topics: TopicW
     }
     assert database.execute("select id from good") == [(1,)]
     reason = found[table.topic][1]
-    assert f"published to topic '{table.topic}', and is published to '{moved.topic}' now" in reason
+    assert f"published to topic '{table.topic}' and is now published to '{moved.topic}'" in reason
     remedy = re.search("DROP TABLE .*?; DELETE FROM .*?;", reason)
     assert remedy is not None
     assert remedy[0] in found[moved.topic][1]

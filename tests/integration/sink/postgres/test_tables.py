@@ -90,7 +90,7 @@ def test_mapping(topics: TopicWriter, database: Database) -> None:
         mirror.wait_for_cut(31)
     state, reason = state_of(database, a)[:2]
     assert state == "stopped"
-    assert "was mirrored into mirror.m_a until now, the configuration says elsewhere.a" in reason
+    assert "was mirrored into mirror.m_a until now, but the configuration says elsewhere.a" in reason
     assert database.execute("select id from elsewhere.c") == [(3,)]
     # the second of the two ways that the reason names, for the tables that were mirrored before
     for table, place in ((a, "elsewhere.a"), (b, "elsewhere.b")):

@@ -166,7 +166,7 @@ def test_the_command(deploy: Deploy) -> None:
         return error
 
     off = refused("public.silent", "--key", "id=1")
-    assert "no history is kept of table public.silent" in off.message
+    assert "no history is kept for table public.silent" in off.message
     assert "add public.silent to topics.history" in off.remedy
     assert "nothing was published of table public.other" in refused("public.other", "--key", "id=1").message
     early = refused("public.orders", "--key", "id=1", "--as-of", "0/10")

@@ -83,9 +83,9 @@ def test_check_and_grants_know_it(deploy: Deploy) -> None:
     topic = f"{deployment.name}-kept.history"
     shown = CliRunner().invoke(app, ["check", "-c", str(deployment.config), "--json"])
     findings = {each["subject"]: each for each in json.loads(shown.stdout)["findings"] if each["part"] == "kafka"}
-    assert findings[f"topic {topic}"]["text"] == "will be made with 3 partitions"
+    assert findings[f"topic {topic}"]["text"] == "will be created with 3 partitions"
     assert findings["topics.history"]["level"] == "WARN"
-    assert "public.absent reaches no captured table" in findings["topics.history"]["text"]
+    assert "public.absent matches no captured table" in findings["topics.history"]["text"]
     printed = CliRunner().invoke(app, ["grants", "kafka", "-c", str(deployment.config)]).stdout
     bridge, _, sink = printed.partition("# What sink")
     assert f"--topic {topic}" in bridge

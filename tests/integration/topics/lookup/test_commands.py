@@ -186,7 +186,10 @@ def test_a_key_is_watched_and_got_however_it_is_spelled(live: Deployment) -> Non
     assert (code, json.loads(out)["row"]) == (0, {**row, "n": "1.00"})
     code, _, err = run("get", "public.moments", "at=2026-02-30,n=1", "-c", live.config)
     assert code == 2
-    assert "at is timestamptz, not '2026-02-30': the calendar has no such day, such as 2026-01-01 12:30:00+00" in err
+    assert (
+        "at is timestamptz, not '2026-02-30': the calendar has no such day; a right value is 2026-01-01 12:30:00+00"
+        in err
+    )
 
 
 def test_watch_begins_with_what_is_there_and_filters_by_some_columns(live: Deployment) -> None:

@@ -153,10 +153,10 @@ def test_what_is_no_row_stops_nothing_and_is_told_of(topics: TopicWriter, conten
         assert (seen.table.state, seen.table.reason) == ("degraded", "5 of its records are not rows")
         assert set(seen.rows) == {b'{"id":4}', b'{"id":5}'}
         told = {each.key: each.reason for each in seen.unreadable.values()}
-        assert told['{"id":1}'] == "its value is no JSON object"
-        assert told['{"id":2}'].startswith("its value is no JSON: ")
+        assert told['{"id":1}'] == "its value is not a JSON object"
+        assert told['{"id":2}'].startswith("its value is not JSON: ")
         assert "no header `cdc`" in told['{"id":3}']
-        assert told['{"no":4}'] == "its key is none of (id)"
+        assert told['{"no":4}'] == "its key is not a key of (id)"
         assert set(told) == {'{"id":1}', '{"id":2}', '{"id":3}', '{"no":4}', "garbage"}
         publish(topics, table, 30, rows_of(1, v=2), rows_of(2))
         view.wait_for_cut(31)
@@ -233,7 +233,7 @@ def test_a_key_that_became_another_one(topics: TopicWriter, contents: Contents) 
             topics.progress(20)
         eventually(lambda: look(view.reader, "public.items").table.filling)  # type: ignore[union-attr]
         seen = view.look("public.items")
-        assert (seen.table.state, seen.table.reason) == ("suspect", "its key is another one now")
+        assert (seen.table.state, seen.table.reason) == ("suspect", "its key has changed")
         assert [column.name for column in seen.table.key] == ["id"]
         assert len(seen.rows) == 3
         with topics.kafka_transaction():

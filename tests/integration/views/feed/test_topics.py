@@ -174,7 +174,7 @@ def test_poison_is_told_of_and_healed_by_a_newer_record(kafka: Kafka) -> None:
         seen = feed.wait_for(topic.name, "degraded")
         assert set(seen.rows) == {b'"k0"', b'"k2"'}
         assert {each.reason.split(":")[0] for each in seen.unreadable.values()} == {
-            "its value is no JSON",
+            "its value is not JSON",
             "its key is not UTF-8 text",
         }
         topic.put({b"k1": b"1", b"\xff": None})

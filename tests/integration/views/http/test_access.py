@@ -138,7 +138,9 @@ def test_a_token_that_is_taken_out_is_refused_soon(
     content = yaml.safe_load(tokens_file.read_text())
     with capture_logs() as logs:
         tokens_file.write_text("dashboard: [")
-        eventually(lambda: [each for each in logs if each["event"] == "the tokens stay as they were"])
+        eventually(
+            lambda: [each for each in logs if each["event"] == "cannot read the new tokens; the old ones stay valid"]
+        )
         assert client.get("/v1/tables", headers=bearer(NOTHING)).status_code == 200
         del content["nothing"]
         tokens_file.write_text(yaml.safe_dump(content))
@@ -216,7 +218,13 @@ def test_a_certificate_that_is_renewed(
     assert ssl.get_server_certificate(address) == old.certificate.read_text()
     with capture_logs() as logs:
         new.key.replace(files[1])  # alone it is not the certificate's
-        eventually(lambda: [each for each in logs if each["event"] == "the certificate stays as it was"])
+        eventually(
+            lambda: [
+                each
+                for each in logs
+                if each["event"] == "cannot load the new certificate, so the service keeps the old one"
+            ]
+        )
         assert ssl.get_server_certificate(address) == old.certificate.read_text()
         Path(shutil.copy(new.certificate, tmp_path / "copy")).replace(files[0])
         eventually(lambda: ssl.get_server_certificate(address) == new.certificate.read_text())

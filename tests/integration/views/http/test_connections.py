@@ -93,7 +93,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 @pytest.fixture
 def client(view: PlantedView, serve: Serve, at_once: list[bool]) -> httpx.Client:
     assert at_once == []
-    view.mark_unreadable("public.users", {"id": 9}, "it is no JSON")
+    view.mark_unreadable("public.users", {"id": 9}, "it is not JSON")
     return serve(view.store)
 
 

@@ -93,7 +93,7 @@ def test_a_full_disk_ends_no_reads_and_the_view_goes_on_when_there_is_room(
         used = (tmp_path / "view" / "tables" / "data.mdb").stat().st_size
         resource.prlimit(service.pid, resource.RLIMIT_FSIZE, (used, resource.RLIM_INFINITY))
         database.execute("insert into users select n, repeat('x', 1000), 'full' from generate_series(10, 2000) n")
-        service.wait_said("the disk does not take what the store in ")
+        service.wait_said("the disk cannot take what the store in ")
         for _ in range(20):
             assert client.get(ROW).json()["city"] == "London"
         waited = client.get(ROW, params={"min_lsn": str(lsn(database)), "timeout": 1})
@@ -127,7 +127,7 @@ def test_a_store_that_was_cut_off_is_filled_anew_and_never_served(
         eventually(is_back, 60, service.tail)
         assert seen <= {(503, "store-away"), (503, "not-ready"), (200, "Ada")}
         assert service.wait_children(1)[0].pid == pid
-    assert "the store is damaged: it is filled anew from the topics" in service.said()
+    assert "the store is damaged: filling it again from the topics" in service.said()
 
 
 def _is_ready(client: httpx.Client) -> bool:

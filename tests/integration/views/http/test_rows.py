@@ -154,7 +154,7 @@ def test_what_is_unreadable_is_told_with_its_place(view: PlantedView, serve: Ser
     assert got.status_code == 502
     said = got.json()
     assert (said["topic"], said["partition"], said["offset"]) == ("shop.public.users", 1, 4711)
-    assert "the value is not JSON. It is partition 1, offset 4711" in said["detail"]
+    assert "the value is not JSON. Its place is partition 1, offset 4711" in said["detail"]
     batch = client.post("/v1/tables/public.users/rows:batchGet", json={"keys": [{"id": 1}, {"id": 2}]}).json()
     assert batch["rows"][0]["error"]["offset"] == 4711
     assert batch["rows"][1]["row"] == BOB

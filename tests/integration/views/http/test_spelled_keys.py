@@ -106,7 +106,7 @@ def _ask_by_key(client: httpx.Client, table: str) -> None:
     refused = client.get(f"{page}/{quote(wrong, safe='')}")
     assert (refused.status_code, refused.json()["type"]) == (400, "malformed-key"), (sql_type, wrong, refused.text)
     assert f"public.{table}.k is {sql_type}, not" in refused.json()["detail"]
-    assert "a right value is" in refused.json()["detail"]
+    assert "a valid value is" in refused.json()["detail"]
 
 
 def _ask_by_index(client: httpx.Client, table: str) -> None:
@@ -181,6 +181,6 @@ def _ask_commands(deployment: Deployment) -> None:
         assert facts["topic"]["row"] is not None, (table, facts)
         assert facts["source"]["row"] is not None, (table, facts)
     told = deployment.command("get", "public.prices", "1_0", code=2)
-    assert "k is numeric(10,2), not '1_0': write a number, such as 1.00" in told
+    assert "k is numeric(10,2), not '1_0': write a number; a right value is 1.00" in told
     told = deployment.command("get", "public.spans", "30 days", code=1)
     assert "Values of k (interval) are compared as text" in told

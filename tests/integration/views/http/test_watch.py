@@ -71,14 +71,14 @@ def test_a_record_that_is_no_row_is_told_as_what_it_is(store: Store, serve: Serv
     """It was a delete, while a GET of the same key says 502."""
     view = planted(store)
     client = serve(store)
-    told = {"key": {"id": 1}, "partition": 1, "offset": 4711, "reason": "it is no JSON"}
+    told = {"key": {"id": 1}, "partition": 1, "offset": 4711, "reason": "it is not JSON"}
     with watched(client) as events:
         assert [each.name for each in events.take(4)] == ["row", "row", "row", "snapshot"]
-        view.mark_unreadable("public.users", ADA, "it is no JSON")
+        view.mark_unreadable("public.users", ADA, "it is not JSON")
         [event] = events.take(1)
         assert (event.name, event.data) == ("unreadable", told)
         assert event.id
-        view.mark_unreadable("public.users", BOB, "it is no JSON")
+        view.mark_unreadable("public.users", BOB, "it is not JSON")
     with watched(client, token=event.id) as events:  # who comes back reads the journal for itself
         assert [(each.name, each.data["key"]) for each in events.take(1)] == [("unreadable", {"id": 2})]
     with watched(client) as events:

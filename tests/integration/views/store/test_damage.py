@@ -144,7 +144,7 @@ def test_a_file_that_is_cut_off_ends_nobody_who_has_it_open(tmp_path: Path) -> N
         assert reader.read(lambda s: s.get("rows", [key(1)])) == [expected()[key(1).order]]
         os.truncate(data, data.stat().st_size // 2)
         for _ in range(2):
-            with pytest.raises(StoreDamaged, match=r"data\.mdb has [0-9,]+ bytes, and had "):
+            with pytest.raises(StoreDamaged, match=r"data\.mdb has [0-9,]+ bytes, but had "):
                 reader.read(lambda s: s.get("rows", [key(1)]))
         assert other.ask("begin")["error"] == "StoreDamaged"
     with closing(LmdbStore(tmp_path / "store")) as store:

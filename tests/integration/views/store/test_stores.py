@@ -142,7 +142,7 @@ store.close()
         ran = subprocess.run([sys.executable, "-c", full], capture_output=True, text=True, check=False)
         assert ran.stderr == ""
         message, remedy, version = ran.stdout.splitlines()
-        assert message.startswith(f"the disk does not take what the store in {place.path} writes")
+        assert message.startswith(f"the disk cannot take what the store in {place.path} writes")
         assert "make room" in remedy
         assert int(version) == before + 1
         with closing(place.open(read_only=True)) as store:
@@ -164,7 +164,7 @@ store.close()
     def test_a_folder_of_somebody_else_is_refused_and_left_alone(self, place: Folder) -> None:
         place.path.mkdir(parents=True)
         (place.path / "data.mdb").write_bytes(b"mine")
-        with closing(place.open()) as store, pytest.raises(StoreRefused, match="not a store, and not empty"):
+        with closing(place.open()) as store, pytest.raises(StoreRefused, match="not a store and is not empty"):
             store.lock()
         assert [each.name for each in place.path.iterdir()] == ["data.mdb"]
         with closing(place.open(read_only=True)) as store:
@@ -178,7 +178,7 @@ store.close()
         with closing(place.open()) as store:
             with pytest.raises(StoreRefused, match="delete the folder"):
                 store.lock()
-            with pytest.raises(StoreRefused, match="this program knows 2"):
+            with pytest.raises(StoreRefused, match="this program reads format 2"):
                 store.read(look)
 
     def test_a_file_that_is_no_store_is_told_and_filled_anew(self, place: Folder) -> None:
@@ -227,7 +227,7 @@ store.close()
             assert opened.stat()["entries"] == 2  # the version, and the next space's number
 
     def test_names_of_places(self, place: Folder) -> None:
-        with pytest.raises(ConfigError, match="no store is of the kind ftp://"):
+        with pytest.raises(ConfigError, match="unknown kind of store ftp://"):
             open_store("ftp://somewhere")
         with closing(open_store("memory")) as store:
             assert store.lock()

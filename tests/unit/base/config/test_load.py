@@ -133,7 +133,7 @@ def test_all_errors_are_told_at_once(write) -> None:
 
 def test_missing_file_names_the_ways_out(tmp_path: Path) -> None:
     words = refusal(tmp_path / "none.yaml")
-    assert "none.yaml: cannot read it: there is no such file" in words
+    assert "none.yaml: there is no such file" in words
     assert f"cdc init -c {tmp_path / 'none.yaml'} writes one" in words
     assert "CDC_CONFIG" in words
 
@@ -144,7 +144,7 @@ def test_a_pattern_that_lacks_its_quotes(write, tables: str) -> None:
     words = refusal(
         write(f"name: shop\nsource:\n  dsn: host=db user=cdc\n  tables: {tables}\nkafka: {{bootstrap: k:1}}\n")
     )
-    assert "put a pattern that begins with * into quotes: '*.orders'" in words
+    assert "put a pattern that begins with * in quotes: '*.orders'" in words
 
 
 @pytest.mark.parametrize(
@@ -158,13 +158,13 @@ def test_a_pattern_that_lacks_its_quotes(write, tables: str) -> None:
         ("name: \x01", "a character that YAML does not allow"),
         ("- name\n", "expected keys such as name, source and kafka at the top, found list"),
         ("a: !!python/object:os.system {}\n", "not valid YAML: could not determine a constructor"),
-        ("source:\n  password: 2026-99-99\n", "line 2: not valid YAML: this value has the form of a date or a number"),
-        ("source:\n  password: 2026-99-99\n", "remedy: put it into quotes"),
-        ("name: 0x_\n", "line 1: not valid YAML: this value has the form of a date or a number"),
-        ("name: !!int hunter2\n", "line 1: not valid YAML: this value has the form of a date or a number"),
+        ("source:\n  password: 2026-99-99\n", "line 2: not valid YAML: this value looks like a date or a number"),
+        ("source:\n  password: 2026-99-99\n", "remedy: put the value in quotes"),
+        ("name: 0x_\n", "line 1: not valid YAML: this value looks like a date or a number"),
+        ("name: !!int hunter2\n", "line 1: not valid YAML: this value looks like a date or a number"),
         ("name: !!bool hunter2\n", "line 1: not valid YAML: "),
         ("name: !!timestamp hunter2\n", "line 1: not valid YAML: "),
-        ("source: &a\n  dsn: *a\n", "not valid YAML: it is nested without end"),
+        ("source: &a\n  dsn: *a\n", "not valid YAML: it contains itself"),
     ],
 )
 def test_not_the_expected_yaml(write, text: str, words: str) -> None:

@@ -33,14 +33,14 @@ def tokens(tmp_path: Path, text: str) -> Tokens:
         (f"a: {{token: {LONG}, tables: [x.y], watches: -1}}", "a.watches"),
         (f'a: {{token: "{LONG} "}}', "no blank or line end"),
         (f'a: {{token: "{LONG}\\r\\n"}}', "no blank or line end"),
-        (f"a: {{token: {LONG}ä}}", "marks of ASCII only"),
+        (f"a: {{token: {LONG}ä}}", "only ASCII letters"),
         (f"a: {{token: {LONG}}}\nb: {{token: {LONG}, tables: [x.y]}}", "a and b are the same token"),
         (f"a: {{token: {LONG}}}\nb: {{sha256: {hashlib.sha256(LONG.encode()).hexdigest()}}}", "are the same token"),
-        ("", "has no token, so nobody could ask anything"),
+        ("", "has no token, so nobody could read anything"),
         ("# none yet", "has no token"),
         ("{}", "has no token"),
         ("a:", "valid dictionary"),
-        (f"a: {{token: {LONG}, tables: 2026-02-30}}", "line 1: not valid YAML: this value has the form of a date"),
+        (f"a: {{token: {LONG}, tables: 2026-02-30}}", "line 1: not valid YAML: this value looks like a date"),
     ],
 )
 def test_a_file_that_is_wrong(tmp_path: Path, text: str, words: str) -> None:
@@ -53,7 +53,7 @@ def test_a_file_that_is_wrong(tmp_path: Path, text: str, words: str) -> None:
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"serve\.tokens_file: .*none\.yaml: cannot read") as caught:
+    with pytest.raises(ConfigError, match=r"serve\.tokens_file: .*none\.yaml: there is no such file") as caught:
         Tokens(tmp_path / "none.yaml")
     assert caught.value.remedy == "let this process read the file, or leave serve.tokens_file out"
 

@@ -122,10 +122,10 @@ def test_another_server_or_database() -> None:
     ("now", "words", "heals"),
     [
         ({}, "topic 't' is gone", True),
-        ({"t": replace(TOPIC, topic_id="id-2")}, "topic 't' was deleted and made anew", True),
-        ({"t": replace(TOPIC, ends=(10, 19))}, "partition 1 ends at offset 19, and went to 20", True),
-        ({"t": replace(TOPIC, low=(3, 0))}, "partition 0 begins at offset 3, and began at 0", True),
-        ({"t": KnownTopic("id-1", (0, 0, 0), (10, 20, 0))}, "topic 't' has 3 partitions now, and 2 when", False),
+        ({"t": replace(TOPIC, topic_id="id-2")}, "topic 't' was deleted and recreated", True),
+        ({"t": replace(TOPIC, ends=(10, 19))}, "partition 1 ends at offset 19, but reached 20 before", True),
+        ({"t": replace(TOPIC, low=(3, 0))}, "partition 0 begins at offset 3, but began at 0 before", True),
+        ({"t": KnownTopic("id-1", (0, 0, 0), (10, 20, 0))}, "topic 't' has 3 partitions now, but 2 when", False),
     ],
 )
 def test_a_topic_lost_something(now: dict[str, KnownTopic], words: str, heals: bool) -> None:

@@ -95,11 +95,11 @@ def test_behind_what_came_in_a_kafka_transaction_nothing_is_left_out(header: byt
     assert repeats(tombstone).greatest == LSN(100)
 
 
-def test_it_is_behind_once_all_transactions_of_the_topics_were_taken() -> None:
+def test_they_are_passed_once_all_transactions_of_the_topics_were_taken() -> None:
     found = repeats(stored(ready(100, 2, b"a")), stored(ready(300, 1, elsewhere(b"a"))))
     assert found.greatest == LSN(300)
-    assert not found.is_behind(LSN(300))
-    assert found.is_behind(LSN(301))
+    assert not found.are_passed(LSN(300))
+    assert found.are_passed(LSN(301))
 
 
 @pytest.mark.parametrize("seed", range(200))

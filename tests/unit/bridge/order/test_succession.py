@@ -155,7 +155,7 @@ def test_what_was_read_with_its_catalog_is_believed() -> None:
     beginning = successions.new_beginning(read)
     assert beginning is not None
     assert beginning.cause == "key"
-    assert "attribute 4, and was 1" in beginning.why
+    assert "attribute 4, before 1" in beginning.why
     successions.wrote(of(("id", 0), ("n", 2)))
     beginning = successions.new_beginning(read)
     assert beginning is not None
@@ -173,4 +173,4 @@ def test_a_type_of_a_key_column() -> None:
     assert key_change(price, replace(price, type_oid=20003)) != ""
     assert key_change(replace(price, sql_type="numeric(10,2)", type_oid=1700), price) != ""
     assert key_change(SchemaColumn("id", "int4", 1, 23), SchemaColumn("id", "int8", 1, 20)) == ""
-    assert key_change(SchemaColumn("id", "int4", 1), SchemaColumn("id", "text", 1, 25)) == "has type text, and had int4"
+    assert key_change(SchemaColumn("id", "int4", 1), SchemaColumn("id", "text", 1, 25)) == "has type text, before int4"

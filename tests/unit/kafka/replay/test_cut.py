@@ -75,7 +75,7 @@ def test_what_goes_back_in_its_partition_is_left_out_once_it_is_expected() -> No
 def test_of_a_topic_that_is_read_from_its_beginning_old_records_are_new() -> None:
     buffer = CutBuffer(1_000, 1 << 30, LSN(500))
     buffer.expect_stale()
-    buffer.watch([A], state=True, behind=True)
+    buffer.watch([A], state=True, outside=True)
     buffer.add([record(A, 0, 14), record(A, 1, 30)])
     assert offsets(buffer.take(LSN(600))) == [(0, 0), (0, 1)]
 
@@ -318,7 +318,7 @@ def assert_resumable(history: History, next_offsets: dict[Partition, int], appli
 def test_topic_that_is_behind_holds_up_no_cut_and_joins_at_its_end() -> None:
     far, near = ("far", 0), ("far", 1)
     buffer = buffer_of(A)
-    buffer.watch([far, near], state=True, behind=True)
+    buffer.watch([far, near], state=True, outside=True)
     positions = {A: 1, SCHEMAS: 0, far: 2, near: 1}
     buffer.saw(place(40))
     buffer.fence({A: 1, SCHEMAS: 0, far: 50_000, near: 1})
@@ -337,12 +337,12 @@ def test_topic_that_is_behind_holds_up_no_cut_and_joins_at_its_end() -> None:
     assert buffer.joining(again, positions) == {"far"}
     assert offsets(buffer.take_cut(again)) == [(0, 49_999), (1, 0)]
     buffer.join({"far"})
-    assert buffer.behind == set()
+    assert buffer.outside == set()
 
 
 def test_topics_that_are_all_behind_join_together() -> None:
     buffer = CutBuffer(1_000, 1 << 30)
-    buffer.watch([("a", 0), ("b", 0)], state=True, behind=True)
+    buffer.watch([("a", 0), ("b", 0)], state=True, outside=True)
     positions = {("a", 0): 0, ("b", 0): 0}
     buffer.saw(place(40))
     buffer.fence({("a", 0): 0, ("b", 0): 50_000})
@@ -370,7 +370,7 @@ def test_a_loading_topic_that_is_flooded_keeps_no_cut_from_the_others() -> None:
     assert buffer.cut(positions) is None
     assert buffer.flooded((), positions) == frozenset(), "a table that is whole is waited for"
     assert buffer.flooded(("flood", "t"), positions) == {"flood"}
-    buffer.fall_behind(("flood",))
+    buffer.leave(("flood",))
     assert buffer.flooded(("flood", "t"), positions) == frozenset()
     assert buffer.is_fence_reached(positions)
     cut = buffer.cut(positions)

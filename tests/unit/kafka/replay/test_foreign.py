@@ -83,7 +83,7 @@ class TestSetApart:
         assert self.cut_at(buffer, 40, 0, 3) == [0]
         (held,) = buffer.beyond(LSN(40))
         assert held.falls, "a later record is missing in this cut"
-        buffer.fall_behind(["t"])
+        buffer.leave(["t"])
         assert [each.offset for each in buffer.set_apart(held, LSN(40))] == [1]
         assert buffer.beyond(LSN(40)) == []
         buffer.add([record(1, 1000), record(2, 20, key=b"other")])
@@ -144,7 +144,7 @@ class TestSetApart:
         log = [record(0, 1000), record(1, 2000), record(2, 20, key=b"other")]
         buffer.add(log)
         (held,) = buffer.beyond(LSN(40))
-        buffer.fall_behind(["t"])
+        buffer.leave(["t"])
         assert [each.offset for each in buffer.set_apart(held, LSN(40))] == [0, 1]
         buffer.add([*log, record(3, 45)])
         assert self.cut_at(buffer, 50, 1, 4) == [2, 3]
@@ -178,12 +178,12 @@ class Partition:
         if place := self.buffer.cut(positions):
             self.taken += [each.offset for each in self.buffer.take_cut(place).get("t", [])]
         for each in self.watch.look(self.buffer.beyond(LSN(self.lsn)), LSN(self.lsn), self.now):
-            self.buffer.fall_behind(["t"])
+            self.buffer.leave(["t"])
             self.position = self.buffer.set_apart(each, LSN(self.lsn))[0].offset
 
     def joins(self) -> bool:
         place = Cut(Progress(LSN(self.lsn), None, 1, SourceIdentity("1", 1, 1)), self.progress)
-        self.buffer.fall_behind(["t"])
+        self.buffer.leave(["t"])
         return self.buffer.joining(place, {TOPIC: self.position, PROGRESS: self.progress + 1}) == {"t"}
 
 

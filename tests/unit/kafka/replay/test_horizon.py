@@ -44,10 +44,10 @@ def test_absence_is_bounded_by_retention_and_lag() -> None:
         ({}, "", None),
         ({0: 5, 1: 20}, "id", None),
         ({0: 5}, "id", None),
-        ({0: 5, 1: 20}, "another", "made anew"),
-        ({0: 4, 1: 20}, "id", "partition 0 begins at offset 5"),
-        ({0: 5, 1: 21}, "id", "partition 1 does not reach to offset 21"),
-        ({2: 0}, "id", "partition 2 does not reach"),
+        ({0: 5, 1: 20}, "another", "recreated"),
+        ({0: 4, 1: 20}, "id", "partition 0 now begins at offset 5"),
+        ({0: 5, 1: 21}, "id", "partition 1 no longer reaches offset 21"),
+        ({2: 0}, "id", "partition 2 no longer reaches"),
     ],
 )
 def test_offsets_are_good_for_their_topic_only(stored: dict[int, int], topic_id: str, reason: str | None) -> None:

@@ -79,4 +79,4 @@ def test_a_system_without_binaries_is_told_what_to_do(machine):
         find_binaries(17)
     assert "ask for 16 or 18" in refused.value.remedy
     assert "CDC_PG_URL" in refused.value.remedy
-    assert "17 not made for this system" in materials()
+    assert "17 not available for this system" in materials()

@@ -19,12 +19,12 @@ def test_points() -> None:
 @pytest.mark.parametrize(
     ("text", "offsets", "words"),
     [
-        ("0/", None, "not an LSN"),
+        ("0/", None, "invalid LSN"),
         ("yesterday", None, "invalid time"),
         ("2026-11-21T15:00:00", None, "has no time zone"),
         ("0/1", "{}", "both name a point"),
-        ("now", "[1]", "not offsets"),
-        ("now", '{"t":{"x":5}}', "not offsets"),
+        ("now", "[1]", "expected offsets"),
+        ("now", '{"t":{"x":5}}', "expected offsets"),
     ],
 )
 def test_no_points(text: str, offsets: str | None, words: str) -> None:

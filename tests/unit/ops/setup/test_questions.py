@@ -9,7 +9,7 @@ from cdc.base.errors import SourceRefused
 from cdc.ops.setup.answers import Answers
 from cdc.ops.setup.seen import ServersSeen
 
-QUESTIONS = ("Password for source", "Source, as a libpq", "Look as somebody else", "Tables to capture")
+QUESTIONS = ("Password for source", "Source, as a libpq", "Look as another user", "Tables to capture")
 
 
 def test_a_password_that_nobody_has_leads_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,7 +17,7 @@ def test_a_password_that_nobody_has_leads_on(monkeypatch: pytest.MonkeyPatch) ->
     from cdc.cli import init_questions
 
     replies = {"Password for source": "", "Source, as a libpq": "host=db user=cdc dbname=shop"}
-    replies |= {"Look as somebody else": "user=postgres", "Tables to capture": "public.*"}
+    replies |= {"Look as another user": "user=postgres", "Tables to capture": "public.*"}
     asked: list[str] = []
 
     def prompt(text: str, **_: object) -> str:

@@ -136,10 +136,10 @@ def test_problem_is_told_with_its_exit_code(status, words, exit_code):
 def test_lines():
     partial = replace(PROGRESS, partial=Position(LSN(9_500), 12))
     assert as_lines(as_document(replace(HEALTHY, topics=Part(partial)), now_us=0)) == [
-        "source  WAL 0/2710, slot cdc_shop read by pid 77, confirmed 0/2328: 1,000 B, 0.2 s behind; "
+        "source  WAL 0/2710, slot cdc_shop read by pid 77, confirmed 0/2328, lag 1,000 B and 0.2 s; "
         "keeps 4.9 KiB of WAL (reserved)",
-        "topics  published 0/2328 and part of a big transaction, 1,000 B behind the source; newest commit 1.0 s ago",
-        "sink    running, cut 0/1F40: 1,000 B, 3.0 s behind the topics",
+        "topics  published 0/2328 and part of a big transaction, lag 1,000 B; newest commit 1.0 s ago",
+        "sink    running, cut 0/1F40, lag 1,000 B and 3.0 s",
         "table   public.t: exact, 12 rows applied",
         "shop is healthy",
     ]
@@ -236,7 +236,7 @@ def test_a_replica_that_knows_no_moment_of_the_source_is_not_exact():
     behind = replace(SINK, lsn=None, applied_lsn=LSN(8_000))
     document = as_document(replace(HEALTHY, sink=Part(behind)), now_us=0)
     assert (document["healthy"], document["sink"]["exact"], document["sink"]["unapplied_bytes"]) == (True, False, 1_000)
-    assert "rows up to 0/1F40, 1,000 B behind the topics" in "\n".join(as_lines(document))
+    assert "rows up to 0/1F40, lag 1,000 B" in "\n".join(as_lines(document))
     assert as_document(HEALTHY, now_us=0)["sink"]["exact"]
 
 

@@ -11,7 +11,7 @@ from cdc.ops.dashboard.alarms import command_of
     ("remedy", "command"),
     [
         ("start the bridge: cdc run", "cdc run"),
-        ("mend Kafka first: a sink that runs goes on by itself. Else: cdc sink", "cdc sink"),
+        ("fix Kafka first; a running sink then continues by itself. If none is running: cdc sink", "cdc sink"),
         ("GRANT SELECT ON public.t TO cdc;", "GRANT SELECT ON public.t TO cdc;"),
         ("let it finish, or: SELECT pg_terminate_backend(4);", "SELECT pg_terminate_backend(4);"),
         ("in database d: COMMIT PREPARED 'x'; or ROLLBACK PREPARED 'x';", "COMMIT PREPARED 'x';"),

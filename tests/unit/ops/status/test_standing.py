@@ -42,7 +42,7 @@ def with_process(process: ProcessStatus, status: Status = HEALTHY) -> Status:
             with_process(replace(BRIDGE, state="hangs")),
             "bridge",
             "still",
-            "does not answer at http://127.0.0.1:9187: it stands still",
+            "does not answer at http://127.0.0.1:9187: it hangs",
             DOWN,
         ),
         (
@@ -52,11 +52,11 @@ def with_process(process: ProcessStatus, status: Status = HEALTHY) -> Status:
             ),
             "bridge",
             "retrying",
-            "again and again: no broker",
+            "keeps failing and retrying: no broker",
             DOWN,
         ),
         (with_source(heard_s=12.0), "bridge", "still", "nothing to PostgreSQL for 12 s", DOWN),
-        (with_process(replace(SINK_PROCESS, state="hangs")), "sink", "still", "stands still", DOWN),
+        (with_process(replace(SINK_PROCESS, state="hangs")), "sink", "still", "it hangs", DOWN),
         (with_sink(still_s=30.0, applied_s=31.0), "sink", "still", "nothing in the replica for 30 s", DOWN),
         (
             with_sink(blockers=(BLOCKER,)),
@@ -70,7 +70,7 @@ def with_process(process: ProcessStatus, status: Status = HEALTHY) -> Status:
             with_sink(blockers=(replace(BLOCKER, seconds=0.0, is_left_out=True),)),
             "sink",
             "blocked",
-            "left out for 0 s, the others go on: pid 4711",
+            "left out for 0 s, the others continue: pid 4711",
             SICK,
         ),
         (
@@ -124,7 +124,7 @@ def test_a_sink_that_answers_is_not_told_to_be_started_while_kafka_is_away():
     assert as_document(waiting, now_us=0)["sink"]["running"]
     assert not any("start the sink" in each.remedy for each in problems(waiting))
     unasked = next(each for each in problems(away) if each.part == "sink")
-    assert "mend Kafka first" in unasked.remedy
+    assert "fix Kafka first" in unasked.remedy
 
 
 def test_a_bridge_from_which_nothing_comes_is_behind_by_that():

@@ -171,7 +171,7 @@ def unescape(field: str) -> str | None:
         (b'{"id":1', "truncated"),
         (b'{"id":1,"name":"\xff"}', "utf-8"),
         (b'{"id":1,"name":"a\\u0000b"}', "column 'name' has a NUL"),
-        (b'{"id":1,"name":"x","color":"red","age":5}', "no definition in the schemas topic knows: age, color"),
+        (b'{"id":1,"name":"x","color":"red","age":5}', "in no definition of the schemas topic: age, color"),
         (b'{"id":1,"name":"\\ud800 alone"}', "malformed"),
     ],
 )

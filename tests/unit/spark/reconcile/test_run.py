@@ -49,7 +49,7 @@ class TestSelection:
             refuse_unknown(job(columns={"public.client": ("",)}))
 
     def test_a_table_that_is_not_compared(self) -> None:
-        with pytest.raises(JobError, match=r"--columns of public\.other"):
+        with pytest.raises(JobError, match=r"--columns names public\.other"):
             refuse_unknown(job(columns={"public.other": ("id",)}))
         with pytest.raises(JobError, match="no table to compare"):
             refuse_unknown(job(tables=()))
@@ -157,7 +157,7 @@ class TestFolder:
             assert list(folder.work.iterdir()) == []
 
     def test_an_interrupted_run_goes_on_and_a_finished_one_does_not(self, tmp_path: Path) -> None:
-        with pytest.raises(JobError, match="holds no run that could go on"), occupied(job(tmp_path, resume=True)):
+        with pytest.raises(JobError, match="holds no run to resume"), occupied(job(tmp_path, resume=True)):
             pass
         with occupied(job(tmp_path)) as folder:
             write_identity(folder.identity, {})
@@ -166,7 +166,7 @@ class TestFolder:
             assert json.loads((folder.work / "done-0.json").read_text(encoding="utf-8")) == {}
             folder.done()
         assert not folder.work.exists()
-        with pytest.raises(JobError, match="holds no run that could go on"), occupied(job(tmp_path, resume=True)):
+        with pytest.raises(JobError, match="holds no run to resume"), occupied(job(tmp_path, resume=True)):
             pass
 
     def test_a_run_that_hides_values_keeps_no_rows_however_it_ends(self, tmp_path: Path) -> None:
@@ -176,7 +176,10 @@ class TestFolder:
         with pytest.raises(SystemExit):
             leave_rows(job(tmp_path, redact=True), SystemExit(2))
         assert not (tmp_path / "work").exists()
-        with pytest.raises(JobError, match="--resume with --redact"), occupied(job(tmp_path, redact=True, resume=True)):
+        with (
+            pytest.raises(JobError, match="--resume does not go with --redact"),
+            occupied(job(tmp_path, redact=True, resume=True)),
+        ):
             pass
 
     def test_rows_that_a_killed_run_left_in_a_folder_of_its_own_go_with_the_next_run(
@@ -208,7 +211,7 @@ class TestFolder:
             pass
         first.__exit__(None, None, None)
         (tmp_path / "file").touch()
-        with pytest.raises(JobError, match="cannot be written"), occupied(job(tmp_path / "file" / "report")):
+        with pytest.raises(JobError, match="cannot write to"), occupied(job(tmp_path / "file" / "report")):
             pass
 
 
@@ -217,7 +220,7 @@ class TestTooLong:
 
     def test_told_before_with_options_that_are_enough(self) -> None:
         said = too_long(200_000_000, 1, 1800)
-        assert said.startswith("about 200,000,000 rows may take 67 minutes a snapshot")
+        assert said.startswith("about 200,000,000 rows may take 67 minutes per snapshot")
         passes = int(said.partition("--passes ")[2].partition(",")[0])
         seconds = int(said.partition("--max-snapshot-seconds ")[2])
         assert not too_long(200_000_000, passes, 1800)

@@ -75,7 +75,7 @@ def test_it_tells_the_whole_story() -> None:
         "amount: trailing zeros are equal",
         "14 min 00 s, 1.1 MiB",
         "reconcile/20261121T140311Z-7f3a/keys/public.orders",
-        "1,308 mended and 2 still different",
+        "1,308 repaired and 2 still different",
         "7406172390811235124",
     ):
         assert said in page, said

@@ -65,12 +65,12 @@ def test_nulls_and_differences_of_numbers_are_values_too() -> None:
 )
 def test_a_key_in_a_cause_is_hidden_however_it_is_written(key: str) -> None:
     shown = key if len(key) <= 100 else key[:100] + "\N{HORIZONTAL ELLIPSIS}"
-    cause = f'alias key: {shown} and {{"id":4711}} are the same logical key in other bytes'
+    cause = f'alias key: {shown} and {{"id":4711}} are the same logical key in different bytes'
     sample = reports.sample(key=key, cause=cause)
     found = redacted(reports.report(reports.different_table(samples=(sample,)))).tables[0].samples[0].cause
     assert "4711" not in found
     assert found.startswith(f"alias key: {HIDDEN}")
-    assert found.endswith("are the same logical key in other bytes")
+    assert found.endswith("are the same logical key in different bytes")
 
 
 def test_coordinates_in_a_cause_stay() -> None:
@@ -82,7 +82,7 @@ def test_coordinates_in_a_cause_stay() -> None:
 
 
 def test_an_apostrophe_is_no_quote() -> None:
-    cause = "in amount the topic's value is rounded; in note the topic's value has other trailing blanks"
+    cause = "in amount the topic's value is rounded; in note the topic's value differs in trailing blanks only"
     sample = reports.sample(cause=cause)
     assert redacted(reports.report(reports.different_table(samples=(sample,)))).tables[0].samples[0].cause == cause
 

@@ -34,7 +34,7 @@ def test_nothing_behind_the_bound() -> None:
 def test_a_pair_below_the_bound_proves_it() -> None:
     assert judge(seen(at(10), pair=9, orphan=9), READING) is None
     assert judge(seen(at(10), pair=10), READING) == Erased(
-        0, "what is left does not prove that nothing else was there", at(10)
+        0, "the remaining records do not prove that no others were erased", at(10)
     )
 
 
@@ -57,7 +57,7 @@ def test_a_record_that_came_late_proves_nothing() -> None:
     """It is young, and says nothing of what the cleaner did with those before it."""
     assert judge(seen(at(10), below_ms=READING.ended_ms), READING) is None
     late = judge(seen(at(8), below_ms=READING.ended_ms), READING)
-    assert late == Erased(0, "an older record was written behind a newer one", None)
+    assert late == Erased(0, "an older record was written after a newer one", None)
 
 
 def test_reading_longer_than_tombstones_stay_proves_nothing() -> None:

@@ -69,9 +69,9 @@ def test_an_older_key_is_found_by_its_columns() -> None:
         ("{17}", "not a JSON object"),
         ('{"id":null}', "cannot be NULL"),
         ("id=x", "id is int4, not 'x'"),
-        ("id=1.0", "id is int4, not '1.0': write a whole number, such as 7"),
+        ("id=1.0", "id is int4, not '1.0': write a whole number; a right value is 7"),
         ("id=2147483648", "id is int4, not '2147483648': write a whole number from"),
-        ("other=1", "--key names (other), the key of public.t is (id)"),
+        ("other=1", "--key names (other), but the key of public.t is (id)"),
         ("id=1,other=2", "write id=…"),
     ],
 )

@@ -37,7 +37,7 @@ def test_a_watched_key_in_another_spelling(kind: str, asked: str, wanted: str, u
 
 
 def test_a_watched_key_that_is_no_value_of_its_type() -> None:
-    with pytest.raises(ConfigError, match=r"k is float8, not '1_5': write a number, such as 1\.5"):
+    with pytest.raises(ConfigError, match=r"k is float8, not '1_5': write a number; a right value is 1\.5"):
         with_values("k=1_5", schema(k="float8"))
 
 

@@ -64,7 +64,7 @@ def test_all_get_the_same_piece(view: PlantedView, run: Run) -> None:
         token = now(part)
         with broadcasts.joined(part, USERS, token) as one, broadcasts.joined(part, USERS, token) as other:
             assert one is other
-            waiting = [asyncio.create_task(some(one.behind(position(token), LONG_S))) for _ in range(3)]
+            waiting = [asyncio.create_task(some(one.after(position(token), LONG_S))) for _ in range(3)]
             view.put(USERS, user(1, "Rome"))
             pieces = await asyncio.gather(*waiting)
         assert len({id(each) for each in pieces}) == 1
@@ -84,7 +84,7 @@ def test_pieces_follow_one_another_without_a_gap(view: PlantedView, run: Run) ->
                 view.put(USERS, user(number))
                 view.put(STOCK, {"region": "x", "item": number, "amount": "1"})
                 while b'"id":%d,' % number not in b"".join(seen):
-                    piece = await some(shared.behind(position(token), LONG_S))
+                    piece = await some(shared.after(position(token), LONG_S))
                     assert piece.end > position(token)
                     token = piece.token
                     seen.append(piece.events)
@@ -99,10 +99,10 @@ def test_silence_tells_how_far_it_reaches(view: PlantedView, run: Run) -> None:
     async def test(broadcasts: Broadcasts, part: StoreTables) -> None:
         token = now(part)
         with broadcasts.joined(part, USERS, token) as shared:
-            assert (await some(shared.behind(position(token), 0.01))).events == b""
+            assert (await some(shared.after(position(token), 0.01))).events == b""
             view.put(STOCK, {"region": "x", "item": 1, "amount": "1"})
             reached = position(now(part))
-            while (quiet := await some(shared.behind(position(token), 0.01))).end < reached:
+            while (quiet := await some(shared.after(position(token), 0.01))).end < reached:
                 assert quiet.events == b""
             assert (quiet.end, quiet.events) == (reached, b"")
             assert position(quiet.token) == reached
@@ -118,11 +118,11 @@ def test_who_is_too_far_behind_reads_for_itself(view: PlantedView, run: Run, mon
         with broadcasts.joined(part, USERS, token) as shared:
             for number in range(2):
                 view.put(USERS, user(number))
-                token = (await some(shared.behind(position(token), LONG_S))).token
-            assert await shared.behind(position(late), LONG_S) is None
+                token = (await some(shared.after(position(token), LONG_S))).token
+            assert await shared.after(position(late), LONG_S) is None
             assert not shared.is_over
             earlier = position(late)[0] - 1, 0
-            assert await shared.behind(earlier, LONG_S) is None
+            assert await shared.after(earlier, LONG_S) is None
 
     run(test)
 
@@ -133,8 +133,8 @@ def test_who_knows_more_waits_for_more(view: PlantedView, run: Run) -> None:
         with broadcasts.joined(part, USERS, token) as shared:
             view.put(USERS, user(1))
             ahead = now(part)
-            await some(shared.behind(position(token), LONG_S))
-            assert (await some(shared.behind(position(ahead), 0.01))).events == b""
+            await some(shared.after(position(token), LONG_S))
+            assert (await some(shared.after(position(ahead), 0.01))).events == b""
 
     run(test)
 
@@ -144,7 +144,7 @@ def test_a_reset_is_not_for_all(view: PlantedView, run: Run) -> None:
         token = now(part)
         with broadcasts.joined(part, USERS, token) as shared:
             view.reset(USERS)
-            assert await shared.behind(position(token), LONG_S) is None
+            assert await shared.after(position(token), LONG_S) is None
             assert shared.is_over
             with broadcasts.joined(part, USERS, now(part)) as following:
                 assert following is not shared
@@ -164,7 +164,7 @@ def test_a_reader_that_fails_lets_everybody_go(view: PlantedView, run: Run, monk
             view.put(USERS, user(1))
             view.put(USERS, user(2))
             known = position(token)
-            while (piece := await shared.behind(known, LONG_S)) is not None:
+            while (piece := await shared.after(known, LONG_S)) is not None:
                 known = piece.end
             assert shared.is_over
 
@@ -175,7 +175,7 @@ def test_nobody_reads_for_nobody(view: PlantedView, run: Run) -> None:
     async def test(broadcasts: Broadcasts, part: StoreTables) -> None:
         token = now(part)
         with broadcasts.joined(part, USERS, token) as shared:
-            await shared.behind(position(token), 0.01)
+            await shared.after(position(token), 0.01)
         others = asyncio.all_tasks() - {asyncio.current_task()}
         await asyncio.wait(others, timeout=LONG_S) if others else None
         assert asyncio.all_tasks() == {asyncio.current_task()}

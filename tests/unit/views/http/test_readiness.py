@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cdc.base.web.tokens import Access
-from cdc.views.query.readiness import is_ready, missing, state_of
+from cdc.views.query.readiness import is_ready, loading, missing, state_of
 from cdc.views.table.facts import Facts, TableFacts, ViewFacts
 
 SOURCE = "7711203908938897441,1,16394"
@@ -55,3 +55,20 @@ def test_a_loaded_view_is_ready(found: Facts) -> None:
 
 def test_a_deployment_without_tables_is_ready_once_it_has_shown_that() -> None:
     assert is_ready(facts(view("deployment", SOURCE)))
+
+
+@pytest.mark.parametrize(
+    ("offsets", "left_s"),
+    [((), None), ((50,), 150.0), ((50, 0), 150.0), ((50, 50), 50.0), ((100, 100, 7), 0.0)],
+)
+def test_a_topic_that_gets_partitions_during_the_load_is_loading(
+    offsets: tuple[int, ...], left_s: float | None
+) -> None:
+    """Its new partitions have targets before they have offsets; /ready answered with an internal error meanwhile."""
+    begun = ViewFacts(
+        name="app", feed="deployment", store_id="x", source=SOURCE, began_at=1, rows=9, targets={"t": (100, 100)}
+    )
+    found = Facts(version=1, view=begun, tables={}, offsets={"t": offsets} if offsets else {})
+    said = loading(found, now=51)
+    assert said["rows"] == 9
+    assert said.get("eta_s") == left_s

@@ -105,12 +105,12 @@ def test_a_number_or_a_nesting_without_end_is_no_key(number: str) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "reason"),
     [
-        (b'{"a":1,"b":"x"}', b"7", "its value is no JSON object"),
-        (b'{"a":1,"b":"x"}', b'{"a":NaN}', "its value is no JSON: NaN is no JSON value"),
-        (b'{"a":1,"b":"x"}', b"\xff", "its value is no JSON: 'utf-8'"),
+        (b'{"a":1,"b":"x"}', b"7", "its value is not a JSON object"),
+        (b'{"a":1,"b":"x"}', b'{"a":NaN}', "its value is not JSON: NaN is not a JSON value"),
+        (b'{"a":1,"b":"x"}', b"\xff", "its value is not JSON: 'utf-8'"),
         (b'{"a":1,"b":"x"}', b'{"a":"\xff"}', "'utf-8'"),
         (b'{"a":1}1', b"{}", ""),
-        (b'{"a":1,"c":"x"}', b"{}", "its key is none of (a, b)"),
+        (b'{"a":1,"c":"x"}', b"{}", "its key is not a key of (a, b)"),
         (None, b"{}", "it has no key"),
     ],
 )
@@ -172,10 +172,10 @@ def test_json_keys_sort_as_their_values_and_spellings_differ() -> None:
     ("kinds", "key", "value", "reason"),
     [
         (("string", "json"), b"\xff", b"1", "its key is not UTF-8 text"),
-        (("json", "json"), b"{", b"1", "its key is no JSON"),
-        (("json", "json"), b"[" * 300 + b"]" * 300, b"1", "it does not sort"),
+        (("json", "json"), b"{", b"1", "its key is not JSON"),
+        (("json", "json"), b"[" * 300 + b"]" * 300, b"1", "the value cannot be sorted"),
         (("string", "string"), b"k", b"\xff", "its value is not UTF-8 text"),
-        (("string", "json"), b"k", b"{", "its value is no JSON"),
+        (("string", "json"), b"k", b"{", "its value is not JSON"),
     ],
 )
 def test_poison_in_topics_of_other_programs(

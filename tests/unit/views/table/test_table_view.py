@@ -53,13 +53,13 @@ def test_a_row_is_found_by_its_key_with_its_evidence(store: Store) -> None:
 def test_what_is_no_row_is_told_with_its_coordinates(store: Store) -> None:
     filled = Filled(store)
     filled.put(row("eu", 7), row("eu", 8))
-    filled.cannot_read({"region": "eu", "id": 7}, "its value is no JSON")
+    filled.cannot_read({"region": "eu", "id": 7}, "its value is not JSON")
     many = TableView(store).get_many("public.items", [("eu", 7), ("eu", 8), ("eu", 9)])
     broken, there, missing = many.found
     assert broken.row is None
     assert broken.unreadable is not None
     assert (broken.unreadable.partition, broken.unreadable.offset, broken.unreadable.reason) == (
-        3, 17, "its value is no JSON",
+        3, 17, "its value is not JSON",
     )  # fmt: skip
     assert (many.evidence.state, there.unreadable, missing[:2]) == ("degraded", None, (None, None))
     assert there.row is not None
@@ -130,7 +130,7 @@ def test_ranges_and_prefixes(store: Store) -> None:
     assert scan(start=("us",)) == [("us", 0), ("us", 1), ("us", 2)]
     assert scan(prefix=("eu",), start=("eu", 1)) == [("eu", 1), ("eu", 2)]
     assert scan(prefix=("none",)) == scan(start=("us",), stop=("eu",)) == []
-    with pytest.raises(WrongQuestion, match="a key has 2 values, and 3 are given"):
+    with pytest.raises(WrongQuestion, match="a key has 2 values, but 3 were given"):
         scan(prefix=("eu", 1, 2))
     with pytest.raises(WrongQuestion, match="beyond 64 bits"):
         scan(prefix=("eu", 1 << 70))
@@ -179,8 +179,8 @@ def test_cursors_of_something_else_are_refused(store: Store) -> None:
     of_names = view.scan("names", Range(limit=1)).after
     of_index = view.scan("public.items", Range(by={"color": "red"}, limit=1)).after
     for cursor, words in (
-        (of_names, "of table names, not of public.items"),
-        (of_index, "by another index or another key"),
+        (of_names, "for table names, not public.items"),
+        (of_index, "for another index or another key"),
         ("nonsense", "invalid cursor"),
         ("é", "invalid cursor"),
         ("", "invalid cursor"),

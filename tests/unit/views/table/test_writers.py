@@ -63,7 +63,7 @@ class Deployment:
         self.replica.write([self.replica.prepare(topic, records)])
 
     def cut(self, topic: str = TOPIC) -> None:
-        standing = CutStanding(is_true=True, loading=(), behind=(), joining=(topic,), caught_up_at=1.0)
+        standing = CutStanding(is_true=True, loading=(), outside=(), joining=(topic,), caught_up_at=1.0)
         self.replica.commit(Progress(LSN(100), None, 5, SOURCE), {(topic, 0): 9}, standing)
 
     def table(self, name: str = "public.items") -> TableFacts:

@@ -1,7 +1,7 @@
-"""What goes on beside the stream, held back until the stream has passed all that the topics hold at the start.
+"""Holds backfills and repairs back until the stream has passed everything that the topics held at the start.
 
-Before that, the topics have rows from the stream's future: a backfill's rows would get positions before theirs, and a
-sweep would judge keys by them.
+Before that, the topics hold rows from the stream's future. A backfill's rows would get positions before those of newer
+rows, and a sweep would judge keys by them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from cdc.bridge.order.engine import Engine
 from cdc.bridge.sides import BackfillPort
 
 
-class BehindRepeats:
-    """A ``BackfillPort`` that publishes nothing before its time.
+class AfterRepeats:
+    """A ``BackfillPort`` that publishes nothing before the stream has passed ``newest``.
 
     Args:
         beside: backfills and repairs.
@@ -30,16 +30,16 @@ class BehindRepeats:
 
     @property
     def is_active(self) -> bool:
-        """Whether ``step`` has something to do that may be done."""
+        """Whether ``step`` has something to do, and may do it."""
         return self._engine.settled_lsn > self._newest and self._beside.is_active
 
     @property
     def wants_flush(self) -> bool:
-        """Whether something waits to be written although no row was published."""
+        """Whether a record waits to be written although no row was published."""
         return self._beside.wants_flush
 
     def demand(self, demand: Demand) -> None:
-        """Take up what the bridge itself asks for."""
+        """Take up a demand of the bridge itself."""
         self._beside.demand(demand)
 
     def attend(self) -> None:
@@ -47,9 +47,9 @@ class BehindRepeats:
         self._beside.attend()
 
     def step(self, commit: Callable[[], None]) -> int:
-        """Publish a portion, if its time has come."""
+        """Publish a portion, if its time has come. Returns the bytes produced."""
         return self._beside.step(commit) if self.is_active else 0
 
     def flush(self, lsn: LSN) -> None:
-        """Write down how far it is."""
+        """Record how far backfills are."""
         self._beside.flush(lsn)
