@@ -10,13 +10,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import pytest
 import yaml
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Dialog, Page, Request, expect
 
 from cdc.base.config import load
 from cdc.lab.stack import Kafka, Postgres
@@ -58,7 +59,7 @@ def shown(postgres: Postgres, other_postgres: Postgres, kafka: Kafka, tmp_path_f
             conn.execute("insert into orders select i, 'new', i * 1.5 from generate_series(1, 2000) i")
             conn.execute("insert into stock select 'eu', i, i from generate_series(1, 300) i")
             conn.execute(f"insert into \"{HOSTILE}\" values (1, '<img src=x onerror=alert(1)>')")
-        sections = {
+        sections: dict[str, dict[str, Any]] = {
             "http": {"bridge_port": ports[0], "sink_port": ports[1]},
             "topics": {"history": ["public.orders"], "partitions": 1},
         }
@@ -79,9 +80,17 @@ class Seen:
         self.strange: list[str] = []
         page.on("console", lambda message: self.complaints.append(message.text))
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("dialog", lambda dialog: (self.complaints.append(dialog.message), dialog.dismiss()))
-        page.on("request", lambda request: request.url.startswith(url) or self.strange.append(request.url))
+        page.on("dialog", self._refuse)
+        page.on("request", partial(self._look_at, url))
         page.goto(url)
+
+    def _refuse(self, dialog: Dialog) -> None:
+        self.complaints.append(dialog.message)
+        dialog.dismiss()
+
+    def _look_at(self, url: str, request: Request) -> None:
+        if not request.url.startswith(url):
+            self.strange.append(request.url)
 
     def violations(self) -> list[str]:
         """What axe-core finds."""

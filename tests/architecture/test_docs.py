@@ -49,7 +49,7 @@ def all_commands(command: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ..
 def keys(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
     """Every key of the configuration, as a file spells it."""
     for name, field in model.model_fields.items():
-        inner = field.annotation
+        inner: object = field.annotation
         if isinstance(inner, UnionType):
             inner = next(iter(get_args(inner)))
         if isinstance(inner, type) and issubclass(inner, BaseModel):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cdc.bridge.coverage import RULES, TRANSITIONS, Coverage, CoverageEvent
+from cdc.bridge.coverage import RULES, TRANSITIONS, Coverage, CoverageEvent, Delivery
 from cdc.contract.table_states import MEANINGS, TableEvent, TableState
 from cdc.contract.table_states import TRANSITIONS as TABLE_TRANSITIONS
 from tests.architecture.pages import page
@@ -17,7 +17,7 @@ def table(*rows: list[str]) -> str:
     return "\n".join([head, "|" + "---|" * len(rows[0]), *others]) + "\n"
 
 
-def rules(delivery: str) -> str:
+def rules(delivery: Delivery) -> str:
     """What the bridge does in each case."""
     found = [["case", "meaning", "the next rows go", "the next progress is", "it is due"]]
     for case, rule in RULES[delivery].items():

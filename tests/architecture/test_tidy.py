@@ -123,7 +123,9 @@ def test_functions_are_short() -> None:
 def constructors(path: Path) -> Iterator[tuple[str, int]]:
     """Classes, and how many parameters their ``__init__`` has."""
     for node in ast.walk(parse(path)):
-        for each in node.body if isinstance(node, ast.ClassDef) else ():
+        if not isinstance(node, ast.ClassDef):
+            continue
+        for each in node.body:
             if isinstance(each, ast.FunctionDef) and each.name == "__init__":
                 yield node.name, len(each.args.args) + len(each.args.kwonlyargs) - 1
 

@@ -77,7 +77,9 @@ def measure(servers: Servers, rows: int, runs: int, *, with_peers: bool) -> Sect
                         section.add(contender, _load(replica, blocks, rows, staged=staged))
                         compare(replica, "loaded", expected)
                         replica.execute("DROP TABLE loaded")
-            for manner in manners(run) if published is not None else ():
+            if published is None:
+                continue
+            for manner in manners(run):
                 figures_of_peer = jdbc_sink.run(servers, f"{name}_{manner}", published, manner, expected)
                 section.add(f"JDBC sink, {manner}", figures_of_peer)
     return section

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
 
@@ -53,7 +53,7 @@ def _reconcile(servers: Servers, config: Path, wanted: list[str], count: int) ->
     log, folder = servers.directory / "reconcile.log", servers.directory / f"{NAME}-report"
     started = time.perf_counter()
     with log.open("wb") as output:
-        command = [sys.executable, "-m", "cdc", "reconcile", "-c", config, "--report", folder, *wanted]
+        command = [sys.executable, "-m", "cdc", "reconcile", "-c", str(config), "--report", str(folder), *wanted]
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
         cpu_s, rss_mb = _spent(process)
     wall_s = time.perf_counter() - started
@@ -65,7 +65,7 @@ def _reconcile(servers: Servers, config: Path, wanted: list[str], count: int) ->
 
 def _spent(process: subprocess.Popen[bytes]) -> tuple[float, float]:
     """CPU seconds of it and all its descendants, until it ends, and their peak memory together."""
-    cpu_s: Counter[int] = Counter()
+    cpu_s: defaultdict[int, float] = defaultdict(float)
     peak = 0
     root = psutil.Process(process.pid)
     while process.poll() is None:

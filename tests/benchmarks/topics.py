@@ -123,7 +123,9 @@ def read_topic(bootstrap: str, topic: str) -> Content:
         for message in read_to_end(consumer, unread):
             records += 1
             tombstones += message.value() is None
-            hashes[message.partition()].update(repr((message.key(), message.value(), message.headers())).encode())
+            partition = message.partition()
+            assert partition is not None, "it was read"
+            hashes[partition].update(repr((message.key(), message.value(), message.headers())).encode())
         return Content(Counted(records, tombstones), tuple(each.hexdigest() for each in hashes))
 
 

@@ -70,7 +70,7 @@ def service(servers: Servers, deployment: Deployment, where: str, name: str) -> 
     """``cdc serve`` until the end of the block; yields it and its address, once the table can be asked."""
     port = free_port()
     config = write_config(servers, deployment, where, name, port)
-    command = [sys.executable, "-m", "cdc", "serve", "-c", config]
+    command = [sys.executable, "-m", "cdc", "serve", "-c", str(config)]
     with program(f"cdc serve {name}", command, servers.directory) as started:
         url = f"http://127.0.0.1:{port}/v1/tables/public.orders"
 

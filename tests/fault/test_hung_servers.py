@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,7 +72,7 @@ def _stacks(server: PostgresServer, processes: Sequence[CdcProcess]) -> str:
 def test_a_source_that_hangs(own_stack: OwnStack, kafka: Kafka, replica: Database, tmp_path: Path) -> None:
     """The watchers of the bridge wait for an answer; the pages wait for a connection, for as long as the DSN says."""
     server, ports = own_stack.postgres(), [free_port() for _ in range(4)]
-    sections = {
+    sections: dict[str, dict[str, Any]] = {
         "http": {"bridge_port": ports[0], "sink_port": ports[1]},
         "view": {"store": str(tmp_path / "view")},
         "serve": {"port": ports[2]},
@@ -83,7 +84,7 @@ def test_a_source_that_hangs(own_stack: OwnStack, kafka: Kafka, replica: Databas
         live.write()
         serve = ServeProcess(live.config, tmp_path / "serve.log", "--no-feed")
         overview = ServeProcess(live.config, tmp_path / "over.log", "--port", str(ports[3]), command="dashboard")
-        processes = [live.bridge, live.sink, serve, overview]
+        processes: list[CdcProcess] = [live.bridge, live.sink, serve, overview]
         live.start()
         for each in (serve, overview):
             ends.callback(each.kill)
@@ -94,7 +95,7 @@ def test_a_source_that_hangs(own_stack: OwnStack, kafka: Kafka, replica: Databas
                 pages.enter_context(page(port))
             with hanging(server.pid):
                 eventually(lambda: unanswered(server.port) >= len(ports) + 2, 60, partial(_stacks, server, processes))
-                for each in processes:
-                    each.signal(signal.SIGTERM)
-                codes = [each.wait(LATE_S) for each in processes]
+                for process in processes:
+                    process.signal(signal.SIGTERM)
+                codes = [process.wait(LATE_S) for process in processes]
     assert codes == [0, 0, 0, 0]

@@ -216,10 +216,10 @@ def following(
 ) -> Iterator[Callable[[Callable[[], bool]], None]]:
     """``cdc mirror`` at work there, until SIGTERM at the end; gives a way to wait for what it shall bring about."""
     batches = ("--interval", "0", "--records-per-batch", str(BATCH), "--compact-every", "2")
-    command = [sys.executable, "-m", "cdc", "mirror", TABLE, "-c", deployment.config, "--path", lake, *batches]
+    command = [sys.executable, "-m", "cdc", "mirror", TABLE, "-c", str(deployment.config), "--path", str(lake)]
     with log.open("wb") as said:
         # This module's real start of a JVM that finds its way to a cluster: the other commands share one.
-        process = subprocess.Popen([*command, *on(cluster)], stdout=said, stderr=said)
+        process = subprocess.Popen([*command, *batches, *on(cluster)], stdout=said, stderr=said)
 
     def wait(condition: Callable[[], bool]) -> None:
         eventually(lambda: condition() or process.poll() is not None, TIMEOUT_S, log.read_text)

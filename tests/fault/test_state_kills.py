@@ -68,6 +68,16 @@ def count(event: StoredRecord, state: PartitionState) -> None:
     state.put(event.key, {**user, kind: user[kind] + 1})
 
 
+def step_until(store: ChangelogStore, condition: Callable[[], bool]) -> None:
+    """Count on, step by step, until it is true."""
+
+    def holds() -> bool:
+        store.step(count, timeout_s=0.1)
+        return condition()
+
+    eventually(holds)
+
+
 class Events:
     """Writes events, and knows what they come to."""
 
@@ -113,7 +123,7 @@ def test_killed_between_any_two_steps_counts_are_exact(kafka: Kafka) -> None:
     events.close()
     assert killed == _LIVES, "each life ends where it was told to"
     with ChangelogStore(options, app=name, store="activity", source=source) as store:
-        eventually(lambda: (store.step(count, timeout_s=0.1) or True) and held_by(store) == events.expected)
+        step_until(store, lambda: held_by(store) == events.expected)
     check_changelog(options, changelog, events.expected)
     assert sum(events.expected[b"alice"].values()) > _LIVES * _EVENTS_EACH_LIFE / len(_USERS) / 2
     sys.stdout.write(f"{killed} kills at {Counter(deaths)}, {events.count} events, {events.expected}\n")
@@ -162,15 +172,15 @@ def test_an_instance_that_wakes_up_too_late_has_no_say(kafka: Kafka, place: str)
         eventually(lambda: process.status() == psutil.STATUS_STOPPED)
         began = time.monotonic()
         with ChangelogStore(options, app=name, store="activity", source=source, instance="heir") as heir:
-            eventually(lambda: (heir.step(count, timeout_s=0.1) or True) and held_by(heir) == events.expected)
+            step_until(heir, lambda: held_by(heir) == events.expected)
             took_s = time.monotonic() - began
             sys.stdout.write(f"stopped {place}: its heir had all of it after {took_s:.1f} s\n")
             assert took_s < _TAKEOVER_S + _BUSY_S
             process.send_signal(signal.SIGCONT)
             events.send(_EVENTS_EACH_LIFE)
-            eventually(lambda: (heir.step(count, timeout_s=0.1) or True) and not sleeper.is_alive())
+            step_until(heir, lambda: not sleeper.is_alive())
             assert sleeper.exitcode == _GAVE_UP
-            eventually(lambda: (heir.step(count, timeout_s=0.1) or True) and held_by(heir) == events.expected)
+            step_until(heir, lambda: held_by(heir) == events.expected)
     finally:
         sleeper.kill()
         sleeper.join(10)
@@ -263,10 +273,10 @@ def _flush_before(store: ChangelogStore, death: _Death) -> None:
     """Let the brokers have the records of a step before its offsets are added."""
     add_offsets = store._producer.add_offsets
 
-    def add(*args: Any) -> None:
+    def add(offsets: Mapping[tuple[str, int], int], group: Any, note: str = "") -> None:
         store._producer.flush()
         death.reach("after flush")
-        add_offsets(*args)
+        add_offsets(offsets, group, note)
 
     store._producer.add_offsets = add  # type: ignore[method-assign]
 
@@ -274,7 +284,11 @@ def _flush_before(store: ChangelogStore, death: _Death) -> None:
 def _small_steps(store: ChangelogStore) -> None:
     """Many steps a life, whatever the brokers have ready."""
     poll = store._reader.poll
-    store._reader.poll = lambda _records, timeout_s: poll(_STEP_RECORDS, timeout_s)  # type: ignore[method-assign]
+
+    def poll_few(max_records: int, timeout_s: float) -> list[StoredRecord]:
+        return poll(_STEP_RECORDS, timeout_s)
+
+    store._reader.poll = poll_few  # type: ignore[method-assign]
 
 
 class _Death:

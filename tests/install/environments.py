@@ -69,7 +69,7 @@ class Environment:
 
     def pip_install(self, *arguments: str | Path, **variables: str) -> None:
         """By the pip that runs here, into this environment."""
-        pip = [sys.executable, "-m", "pip", "--python", self.folder / "bin" / "python", "install", "-q"]
+        pip = [sys.executable, "-m", "pip", "--python", str(self.folder / "bin" / "python"), "install", "-q"]
         done = subprocess.run(
             [*pip, "--disable-pip-version-check", *arguments],
             env={**os.environ, **variables},

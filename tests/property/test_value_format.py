@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 import psycopg
 import pytest
 
-from cdc.contract.change import UNCHANGED_TOAST, Column
+from cdc.contract.change import UNCHANGED_TOAST, Column, Row
 from cdc.contract.formats.format import NOT_ENCODABLE, NULL, ReadColumn, ValueFormat
 from cdc.contract.formats.json_format import JSON
 from cdc.contract.pgtypes import sql_type, type_name
@@ -151,7 +151,8 @@ class ValueFormatContract:
         writer = self.value_format.writer([each.column(name) for name, each in catalogue.types.items()])
         whole = tuple(each.texts[0] for each in catalogue.types.values())
         writer.encode(whole)
-        for row in (whole[:-1], (*whole, b"1"), (*whole[:-1], UNCHANGED_TOAST)):
+        torn: tuple[Row, ...] = (whole[:-1], (*whole, b"1"), (*whole[:-1], UNCHANGED_TOAST))
+        for row in torn:
             with pytest.raises(NOT_ENCODABLE):
                 writer.encode(row)
 

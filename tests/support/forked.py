@@ -66,7 +66,7 @@ def run_command(*arguments: str | Path, timeout_s: float = 120) -> subprocess.Co
     """
     given = [str(each) for each in arguments]
     with tempfile.TemporaryDirectory(prefix="cdc-said-") as folder:
-        outputs = [Path(folder, name) for name in ("stdout", "stderr")]
+        outputs = Path(folder, "stdout"), Path(folder, "stderr")
         child = _Child(given, *outputs, _environment())
         try:
             code = child.wait(timeout_s)

@@ -30,7 +30,11 @@ def labels_by_series() -> Mapping[str, set[str]]:
     """The labels of each series, as a process exposes it."""
     numbers = metrics.ServeNumbers({("row", "2xx"): 1.0}, {"row": ([("1", 1.0), ("+Inf", 1.0)], 1.0)}, 0, 0)
     view = metrics.ServedView(1, 0.0, [metrics.ServedTable("t", "exact", 1, 0)])
-    made = [metrics.BridgeMetrics(), metrics.SinkMetrics(), metrics.FeedMetrics()]
+    made: list[metrics.BridgeMetrics | metrics.SinkMetrics | metrics.FeedMetrics] = [
+        metrics.BridgeMetrics(),
+        metrics.SinkMetrics(),
+        metrics.FeedMetrics(),
+    ]
     for metric in (each for one in made for each in vars(one).values()):
         if names := getattr(metric, "_labelnames", ()):
             metric.labels(*names)  # until then, there is no series

@@ -135,12 +135,15 @@ class OtherTopic:
             }
         )
         consumer.assign([TopicPartition(self.name, number, 0) for number in range(self._partitions)])
-        found, open_ends = [], self._partitions
+        found: list[tuple[bytes, bytes | None]] = []
+        open_ends = self._partitions
         while open_ends:
             message = consumer.poll(_TIMEOUT_S)
             assert message is not None, "the consumer waited in vain"
             if message.error() is None:
-                found.append((message.key(), message.value()))
+                key = message.key()
+                assert key is not None, "each record has a key"
+                found.append((key, message.value()))
             else:
                 open_ends -= 1
         consumer.close()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Literal
 
-from cdc.contract.change import UNCHANGED_TOAST, Column, Row
+from cdc.contract.change import UNCHANGED_TOAST, Column, Row, UnchangedToast
 
 _TEXT: Final = (
     b"", b" ", b"null", b'"', b"\\", b"\\N", b"a\tb\nc\rd\x08\x0c", b"\x01\x1f\x7f", b"{}", b"[1]", "é".encode(),
@@ -94,7 +94,7 @@ def _escaped(rng: random.Random, cell: bytes, damage: float) -> bytes:
     return text
 
 
-def _cell(rng: random.Random, column: Column, damage: float) -> object:
+def _cell(rng: random.Random, column: Column, damage: float) -> bytes | Literal[UnchangedToast.UNCHANGED_TOAST] | None:
     chance = rng.random()
     if chance < damage / 4:
         return UNCHANGED_TOAST

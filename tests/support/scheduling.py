@@ -59,6 +59,7 @@ class SparkLane(LoadFileScheduling):
         if nodeid.startswith(_INSTALL):
             return _INSTALL
         if not nodeid.startswith(_SPARK):
-            return super()._split_scope(nodeid)
+            scope: str = super()._split_scope(nodeid)
+            return scope
         is_apart = self.numnodes >= _TWO_LANES_FROM and nodeid.startswith(_RECONCILE)
         return "reconcile" if is_apart else "spark"

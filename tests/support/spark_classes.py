@@ -47,6 +47,7 @@ def _load_most() -> None:
     both.mapInArrow(lambda batches: batches, both.schema).groupBy("hash").count().collect()
     gateway = SparkContext._gateway
     spark.stop()
+    assert gateway is not None
     gateway.shutdown()
     gateway.proc.stdin.close()
     gateway.proc.wait(_PATIENCE_S)

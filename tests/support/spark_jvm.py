@@ -58,7 +58,7 @@ class SharedJvm:
             patched.setenv("JAVA_HOME", str(runtime.java_home))
             patched.setenv(SUBMIT_OPTIONS, f"{QUICK} {classes()}")
             patched.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-            self._gateway = launch_gateway(conf)
+            self._gateway = launch_gateway(conf)  # type: ignore[no-untyped-call]  # it has no types
 
     def _end_what_was_left(self) -> None:
         """The context of a job that was killed, which the JVM would refuse another beside."""

@@ -99,7 +99,7 @@ def _end(consumer: Consumer, partition: TopicPartition) -> int:
 
     def asked() -> tuple[int, int] | None:
         try:
-            return tuple(consumer.get_watermark_offsets(partition, timeout=_TIMEOUT_S))
+            return consumer.get_watermark_offsets(partition, timeout=_TIMEOUT_S)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION:
                 raise

@@ -157,7 +157,7 @@ class TopicWriter:
 
     def write(self, topic: str, key: bytes | None, value: bytes | None, header: bytes, **where: Any) -> None:
         """Write any record."""
-        headers = [("cdc", header)] if header else None
+        headers: list[tuple[str, str | bytes | None]] | None = [("cdc", header)] if header else None
         while True:
             try:
                 self.producer.produce(topic, key=key, value=value, headers=headers, **where)

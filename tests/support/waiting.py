@@ -18,7 +18,7 @@ and one that a busy neighbour can make fail says nothing."""
 
 
 def eventually(
-    condition: Callable[[], Result],
+    condition: Callable[[], Result | None],
     timeout_s: float = 30,
     message: str | Callable[[], str] = "",
     *,

@@ -46,8 +46,9 @@ def connect(
     worker, properties = place / "worker.properties", place / "connector.properties"
     worker.write_text(filled("worker", known))
     properties.write_text("\n".join(filled(each, known) for each in files))
-    (place / "log4j2.properties").write_text("rootLogger.level=warn\n")
-    argv = [find_java().executable, *_JVM, f"-Dlog4j2.configurationFile={place / 'log4j2.properties'}"]
+    logging = place / "log4j2.properties"
+    logging.write_text("rootLogger.level=warn\n")
+    argv: list[str | Path] = [find_java().executable, *_JVM, f"-Dlog4j2.configurationFile={logging}"]
     with program(name, [*argv, "-cp", f"{jars(connector)}/*", _MAIN, worker, properties], place) as started:
         yield started
 

@@ -66,17 +66,19 @@ def publish(deployment: Deployment, directory: Path, rows: int) -> Published:
     with closing(committed_reader(deployment.bootstrap, end_events=True)) as consumer:
         for message in read_to_end(consumer, partitions(deployment.bootstrap, deployment.topic)):
             key, value = _parsed(message)
+            partition = message.partition()
+            assert partition is not None, "it was read"
             producer.produce(
                 deployment.topic + _BARE,
                 orjson.dumps(value["payload"]),
                 orjson.dumps(key["payload"]),
-                message.partition(),
+                partition,
             )
             producer.poll(0)
-            last[message.partition()] = key["payload"]["id"]
+            last[partition] = key["payload"]["id"]
     producer.flush()
-    schemas = (orjson.dumps(each["schema"]).decode() for each in (key, value))
-    return Published(deployment.bootstrap, deployment.topic, *schemas, tuple(last.values()))
+    key_schema, value_schema = (orjson.dumps(each["schema"]).decode() for each in (key, value))
+    return Published(deployment.bootstrap, deployment.topic, key_schema, value_schema, tuple(last.values()))
 
 
 @contextmanager

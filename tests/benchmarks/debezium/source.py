@@ -59,7 +59,7 @@ def _written(consumer: Consumer, deployment: Deployment, running: Program) -> in
     running.must_run()
     found = partitions(deployment.bootstrap, deployment.topic)
     ends = [consumer.get_watermark_offsets(TopicPartition(each.topic, each.partition)) for each in found]
-    return sum(each[1] for each in ends if each is not None)
+    return sum(high for _, high in ends)
 
 
 def _make_topic(deployment: Deployment) -> None:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,7 +53,10 @@ def test_a_bridge_streams_from_a_standby_and_writes_to_neither_server(
     server = own_stack.postgres()
     primary = Database("postgres", server.dsn())
     primary.execute(_TABLES)
-    settings = {"source": {"publication_mode": "disabled", "tables": ["public.*"]}, "snapshot": {"mode": "never"}}
+    settings: dict[str, dict[str, Any]] = {
+        "source": {"publication_mode": "disabled", "tables": ["public.*"]},
+        "snapshot": {"mode": "never"},
+    }
     with (
         Standby.of(server, {} if server.major == 16 else {"sync_replication_slots": "off"}) as standby,
         deployed(primary, kafka.bootstrap, primary, tmp_path, settings) as deployment,

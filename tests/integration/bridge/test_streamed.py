@@ -33,7 +33,8 @@ def streamed(database: Database) -> tuple[int, int]:
     query = (
         "SELECT stream_txns, stream_bytes FROM pg_stat_replication_slots s JOIN pg_replication_slots USING (slot_name)"
     )
-    return database.execute(f"{query} WHERE database = current_database()")[0]
+    found: tuple[int, int] = database.execute(f"{query} WHERE database = current_database()")[0]
+    return found
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
@@ -50,6 +51,11 @@ def listed(deployment: Deployment, table: str) -> str:
     return lines[0]
 
 
+def is_told_of(deployment: Deployment, table: str) -> bool:
+    """Whether the list says who locks it."""
+    return f"holds AccessExclusiveLock on public.{table}" in listed(deployment, table)
+
+
 @pytest.mark.pg(16, 18)
 def test_commands_and_other_tables_beside_a_locked_one(database: Database, deploy: Deploy) -> None:
     database.execute(_TABLES)
@@ -85,7 +91,7 @@ def test_commands_and_other_tables_beside_a_locked_one(database: Database, deplo
 
         cdc(deployment, "backfill", "public.held", "public.parted", "--no-follow")
         for table in ("held", "parted"):
-            eventually(lambda name=table: f"holds AccessExclusiveLock on public.{name}" in listed(deployment, name), 30)
+            eventually(partial(is_told_of, deployment, table), 30)
         deployment.bridge.wait_said("a table is locked")
         assert "public.free: done, 10 rows" in cdc(deployment, "backfill", "public.free"), "readers wait for no lock"
 

@@ -85,10 +85,10 @@ class SecuredKafka:
         """Remove a user's ACLs: all, or those for an operation or on a kind of resource."""
         rule = AclBindingFilter(
             kind or ResourceType.ANY,
-            None,
+            None,  # type: ignore[arg-type]  # any: its stub forbids what its documentation says
             ResourcePatternType.ANY,
             f"User:{user}",
-            None,
+            None,  # type: ignore[arg-type]  # likewise
             operation,
             AclPermissionType.ANY,
         )

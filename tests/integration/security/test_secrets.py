@@ -130,8 +130,8 @@ def test_no_secret_is_ever_shown(loud: Loud) -> None:
     for process in (bridge, sink):
         loud.said[f"/proc/{process.command}"] = Path(f"/proc/{process.pid}/cmdline").read_text()
         loud.said[f"metrics of {process.command}"] = metrics(process)
-    for command in (["status"], ["status", "--json"], ["check"], ["check", "--json"], ["config", "show"]):
-        loud.command(*command)
+    for words in (["status"], ["status", "--json"], ["check"], ["check", "--json"], ["config", "show"]):
+        loud.command(*words)
     for part in ("source", "sink", "kafka"):
         loud.command("grants", part)
     deployment.source.execute(

@@ -35,14 +35,14 @@ class FaultyTopic:
     writer: TopicWriter
     schema: TableSchema
     now_ms: int
-    bytes: dict[int, int] = field(default_factory=lambda: {0: 0, 1: 0})
+    sizes: dict[int, int] = field(default_factory=lambda: {0: 0, 1: 0})
 
     def put(self, partition: int, key: bytes, value: bytes | None, age_ms: int, header: bytes | None = None) -> None:
         stamp = TopicWriter.header(self.schema, 100, op="d" if value is None else "u") if header is None else header
         self.writer.write(
             self.schema.topic, key, value, stamp, partition=partition, timestamp=self.now_ms - age_ms
         )  # fmt: skip
-        self.bytes[partition] += len(key) + len(value or b"")
+        self.sizes[partition] += len(key) + len(value or b"")
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def write_faults(topic: FaultyTopic) -> None:
         topic.put(1, b"ten", b'{"id":10,"note":null}', 1000, header=b"v=1;op=u;lsn=0/1;seq=1;xid=1;ts=1;schema=beef")
     with topic.writer.kafka_transaction(commit=False):
         topic.put(1, b'{"id":11}', b"aborted", 1000)
-        topic.bytes[1] -= len(b'{"id":11}') + len(b"aborted")
+        topic.sizes[1] -= len(b'{"id":11}') + len(b"aborted")
 
 
 def job_of(topic: FaultyTopic, kafka: Kafka, *, ours: bool) -> HealthJob:
@@ -112,7 +112,7 @@ def test_every_fault_is_counted_and_named(
     zero, one = topic.partitions
     assert (zero.records, zero.live_keys, zero.tombstones, zero.superseded_records) == (16, 4, 1, 11)
     assert (one.records, one.live_keys, one.tombstones, one.superseded_records) == (9, 6, 2, 1)
-    assert {0: zero.bytes, 1: one.bytes} == faulty.bytes
+    assert {0: zero.bytes, 1: one.bytes} == faulty.sizes
     versions = sum(len(b'{"id":1}') + len(b'{"id":1,"note":"%d"}' % number) for number in range(11))
     assert (zero.superseded_bytes, one.superseded_bytes) == (versions, len(b'{"id":3}{"id":3,"note":null}'))
     assert (zero.oldest_ms, zero.newest_ms) == (faulty.now_ms - 10 * DAY_MS, faulty.now_ms - 1000)

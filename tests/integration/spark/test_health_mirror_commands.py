@@ -103,10 +103,10 @@ def test_a_mirror_that_is_stopped_while_spark_starts(
     deployment.start_bridge()
     deployment.wait_published()
     lake, log = tmp_path / "lake", tmp_path / "mirror.log"
-    options = ["--path", lake, "--rebuild", *(["--once"] if once else [])]
+    options = ["--path", str(lake), "--rebuild", *(["--once"] if once else [])]
     with log.open("w") as out:
         process = subprocess.Popen(
-            [sys.executable, "-m", "cdc", "mirror", "-c", deployment.config, *options], stdout=out, stderr=out
+            [sys.executable, "-m", "cdc", "mirror", "-c", str(deployment.config), *options], stdout=out, stderr=out
         )
     try:
         eventually(lambda: log.stat().st_size, TIMEOUT_S)  # the JVM's first line: the session is opening

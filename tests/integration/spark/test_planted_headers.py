@@ -39,7 +39,10 @@ def _set(**members: str) -> Change:
 
 
 def _without(name: str) -> Change:
-    return lambda fields: fields.pop(name) and None
+    def change(fields: dict[str, str]) -> None:
+        del fields[name]
+
+    return change
 
 
 def _backfilled(snap: str) -> Change:

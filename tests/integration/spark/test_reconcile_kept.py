@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from tests.support.topic_damage import Damage
 LAG_MS = 900_000
 RUNS = times(2, soak=10)
 """Beside writers, each of which reads what is new."""
-TURNED_BACK: tuple[dict[str, object], ...] = (
+TURNED_BACK: tuple[Mapping[str, object], ...] = (
     {"topic_id": "another"}, {"source": "another"}, {"ends": [10**9] * 3}, {"xmin": 2**60},
 )[:times(1, soak=4)]  # fmt: skip
 """What of a kept state does not fit."""
@@ -39,8 +40,11 @@ def test_the_next_run_reads_what_is_new(
     state = tmp_path / "state"
 
     def run(name: str, kept: Path | None = state) -> TableReport:
-        options = {"replica": None, "fence_timeout_s": 120, "state": None if kept is None else str(kept)}
-        return table_of(reconciled(job_for(deployment, tmp_path / name, spark_settings, **options), spark), TABLE)
+        state_folder = None if kept is None else str(kept)
+        job = job_for(
+            deployment, tmp_path / name, spark_settings, replica=None, fence_timeout_s=120, state=state_folder
+        )
+        return table_of(reconciled(job, spark), TABLE)
 
     writers = [Writer(database, number) for number in range(2)]
     for writer in writers:

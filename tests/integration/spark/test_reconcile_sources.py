@@ -136,12 +136,12 @@ def test_a_copied_topic_whose_keys_lie_where_they_do_not_belong(
         copied.write("public.client", key, value, home if number % 4 else 1 - home)
     copied.done()
 
-    def run(name: str, **options: object) -> TableReport:
-        job = job_for(deployment, tmp_path / name, spark_settings, replica=None, **options)
+    def run(name: str, state: str) -> TableReport:
+        job = job_for(deployment, tmp_path / name, spark_settings, replica=None, state=state)
         return table_of(reconciled(job, spark), "public.client")
 
     state = str(tmp_path / "state")
-    for found in (run("kept", state=state), run("kept-again", state=state)):
+    for found in (run("kept", state), run("kept-again", state)):
         # The others are right, and yet no bridge has written them.
         assert (found.verdict, found.counts.missing_in_topic, found.counts.foreign) == ("different", 5, 15), found
         assert [(each.label, each.count) for each in found.causes] == [("foreign record", 15), ("partition move", 5)]

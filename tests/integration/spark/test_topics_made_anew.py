@@ -158,8 +158,8 @@ def test_a_reconciliation_that_remembers_another_topic(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def compared(name: str) -> TableReport:
-        options = {"replica": None, "state": str(tmp_path / "state")}
-        return table_of(reconciled(job_of(shop, tmp_path / name, spark_settings, **options), spark), TABLE)
+        job = job_of(shop, tmp_path / name, spark_settings, replica=None, state=str(tmp_path / "state"))
+        return table_of(reconciled(job, spark), TABLE)
 
     assert (compared("first").verdict, compared("second").mode) == ("identical", "incremental")
     make_topic_anew(shop)

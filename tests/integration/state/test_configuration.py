@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -33,7 +33,7 @@ class Secret(BaseModel):
     password: SecretStr = SecretStr("x")
 
 
-MODELS = {"checkout": Checkout, "feature-flags": Flags, "secret": Secret}
+MODELS: dict[str, type[BaseModel]] = {"checkout": Checkout, "feature-flags": Flags, "secret": Secret}
 
 
 @pytest.fixture
@@ -53,6 +53,14 @@ def instance(
 ) -> tuple[ConfigStore, Setting[Checkout], Setting[Flags]]:
     store = stack.enter_context(ConfigStore(options, name))
     return store, store.setting("checkout", Checkout()), store.setting("feature-flags", Flags())
+
+
+def poll_until(store: ConfigStore, condition: Callable[[], bool]) -> None:
+    def holds() -> bool:
+        store.poll(0.1)
+        return condition()
+
+    eventually(holds)
 
 
 def write_raw(options: dict[str, Any], topic: str, key: bytes, value: bytes | None) -> None:
@@ -75,10 +83,10 @@ def test_defaults_then_the_topics_values_in_every_instance(
         other.load()
         assert (other_checkout.value.timeout_s, other_checkout.version) == (3, 2)
         assert other_flags.value.new_search
-    eventually(lambda: store.poll(0.1) or (checkout.version, flags.version) == (2, 1))
+    poll_until(store, lambda: (checkout.version, flags.version) == (2, 1))
     assert fold_topic(options, name)[b"checkout"].value == b'{"timeout_s":3.0,"methods":["card","cash"]}'
     writer.delete("checkout")
-    eventually(lambda: store.poll(0.1) or checkout.value == Checkout())
+    poll_until(store, lambda: checkout.value == Checkout())
     assert checkout.version == 0
 
 
@@ -96,7 +104,7 @@ def test_watchers_are_told_old_and_new_once_it_is_in_force(
     writer.put("feature-flags", Flags(new_search=True))
     writer.put("checkout", {"timeout_s": 2})
     writer.put("checkout", {"timeout_s": 4})
-    eventually(lambda: store.poll(0.1) or (checkout.version, flags.value.new_search) == (3, True))
+    poll_until(store, lambda: (checkout.version, flags.value.new_search) == (3, True))
     assert told == [(5, 2, True), (2, 4, True)], "what did not change is not told"
 
 
@@ -131,13 +139,13 @@ def test_a_value_that_does_not_fit_is_quarantined_and_the_last_good_one_stays(
     checkout.watch(lambda old, new: told.append(new))
     writer.put("checkout", {"timeout_s": 3})
     write_raw(options, name, b"checkout", bad)
-    eventually(lambda: store.poll(0.1) or checkout.quarantined)
+    poll_until(store, lambda: checkout.quarantined is not None)
     assert checkout.quarantined is not None
     assert (checkout.value.timeout_s, checkout.version, checkout.quarantined.value) == (3, 2, bad)
     assert [each.timeout_s for each in told] == [3]
     assert "does not fit Checkout, so version 2 stays in force" in caplog.text
     writer.put("checkout", {"timeout_s": 4})
-    eventually(lambda: store.poll(0.1) or checkout.value.timeout_s == 4)
+    poll_until(store, lambda: checkout.value.timeout_s == 4)
     assert checkout.quarantined is None
 
 

@@ -109,7 +109,7 @@ def test_a_state_that_is_not_what_its_events_come_to_is_named(
         accounts.append(key, moved(10))
     at = accounts.version("ann"), accounts.version("bob")
     vandal = Producer({**options, "partitioner": "murmur2_random"})
-    header = [("cdc", b'{"event":%d}' % at[0])]
+    header: list[tuple[str, str | bytes | None]] = [("cdc", b'{"event":%d}' % at[0])]
     vandal.produce(f"{name}-state", key=b"ann", value=b'{"balance":11,"moves":[10]}', headers=header)
     vandal.produce(f"{name}-state", key=b"bob", value=None)
     vandal.produce(f"{name}-state", key=b"eve", value=b'{"balance":1000}')

@@ -27,7 +27,12 @@ def test_instances_without_a_group_each_hold_everything_and_follow(options: dict
             writer.delete("user-3")
             writer.put("user-4", {"n": 44})
             changes: list[Any] = []
-            eventually(lambda: changes.extend(one.poll(0.1)) or len(changes) == 2)
+
+            def both() -> bool:
+                changes.extend(one.poll(0.1))
+                return len(changes) == 2
+
+            eventually(both)
             assert [(each.old.content, each.new and each.new.content) for each in changes] == [
                 ({"n": 3}, None),
                 ({"n": 4}, {"n": 44}),

@@ -20,9 +20,9 @@ _FIRST_RECORD = 61
 _KEY_VERSION = _FIRST_RECORD + 5
 
 
-def cleaned(broker: KafkaBroker, **settings: object) -> WrittenLog:
+def cleaned(broker: KafkaBroker) -> WrittenLog:
     """A log that the cleaner has passed over: four live keys, and one record in the active segment."""
-    log = WrittenLog(broker.bootstrap, **settings)
+    log = WrittenLog(broker.bootstrap)
     for hours in (10, 8, 6):
         log.append(["a", "b", "c", "d"] * 100, now_ms() - hours * HOUR_MS)
     log.append(["z"], now_ms() - 4 * HOUR_MS)

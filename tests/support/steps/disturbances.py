@@ -126,7 +126,11 @@ def _prepared_transaction(trial: Trial) -> None:
     if int(trial.source.execute("SHOW max_prepared_transactions")[0][0]) == 0:
         return _long_transaction(trial)
     trial.in_source("BEGIN; UPDATE other SET n = n + 50 WHERE id % 2 = 0; PREPARE TRANSACTION 'trial'")
-    trial.later.append(lambda: trial.source.execute("COMMIT PREPARED 'trial'") and None)
+
+    def commit() -> None:
+        trial.source.execute("COMMIT PREPARED 'trial'")
+
+    trial.later.append(commit)
     return None
 
 

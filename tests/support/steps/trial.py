@@ -6,6 +6,7 @@ import random
 import signal
 import uuid
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import psycopg
@@ -76,7 +77,7 @@ class Trial:
             with self.source.connect(options="-c lock_timeout=500ms") as connection:
                 connection.execute(text.encode())
         except psycopg.errors.LockNotAvailable:
-            self.later.append(lambda: eventually(lambda: self._done(text)) and None)
+            self.later.append(partial(self._wait_until_done, text))
 
     def request(self, *tables: str, sweep: bool = True) -> str:
         """Ask the running bridge for a backfill; the request's id."""
@@ -204,6 +205,9 @@ class Trial:
             return f"{self.deployment.replica.execute('SELECT * FROM cdc.mirrored_table')}\n{self.logs()}"
 
         eventually(mirrored, _SETTLE_S, why)
+
+    def _wait_until_done(self, text: str) -> None:
+        eventually(lambda: self._done(text))
 
     def _done(self, text: str) -> bool:
         try:

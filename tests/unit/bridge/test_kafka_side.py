@@ -100,6 +100,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
+def coverage(side: KafkaSide) -> Coverage:
+    return side.coverage
+
+
 def begun(repeats: Repeats | None = None, config: Config = CONFIG) -> tuple[KafkaSide, Publisher]:
     """A side that has committed its first progress, as the loop has it do."""
     publisher = Publisher()
@@ -154,11 +158,11 @@ def test_in_an_open_kafka_transaction_rows_go_into_it(clock: Clock) -> None:
     publisher.is_open = True
     side.send([row(200)])
     side.cover(Progress(LSN(210), None, 0, SOURCE))
-    assert side.coverage is Coverage.IN_TRANSACTION
+    assert coverage(side) is Coverage.IN_TRANSACTION
     assert publisher.journal == [("inside", b"lsn=0/C8")]
     side.commit(Progress(LSN(210), Position(LSN(300), 1), 0, SOURCE))
     publisher.is_open = False
-    assert side.coverage is Coverage.COVERED
+    assert coverage(side) is Coverage.COVERED
 
 
 def test_behind_an_emptied_topic_no_row_goes_out_before_its_progress(
@@ -289,7 +293,7 @@ def test_what_is_there_already_is_passed_over_and_its_end_stays_on_record_until_
     assert publisher.journal[-2] == (210, Lead(LSN(300), True)), "not at an end yet"
     side.commit(Progress(LSN(310), None, 0, SOURCE))
     side.end(Progress(LSN(310), None, 0, SOURCE))
-    assert publisher.journal[-2][1].is_open is False  # type: ignore[index]
+    assert publisher.journal[-2][1].is_open is False
 
 
 def test_the_transactional_bridge_that_follows_passes_it_over_too(clock: Clock) -> None:

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from cdc.base.errors import ConfigError
 from cdc.bridge.asking.allowed import backfills_to_change
 from cdc.cli.backfill_command import backfill
+from cdc.contract.record import BackfillState
 from cdc.kafka.replay.backfills import Published, StoredBackfill
 from tests.support.topic_writer import FIRST_BACKFILL
 
@@ -34,7 +35,7 @@ def test_contradictions(arguments: list[str], words: str) -> None:
     assert error.remedy
 
 
-def known(**states: str) -> Published:
+def known(**states: BackfillState) -> Published:
     backfills = {
         f"public.{name}": replace(FIRST_BACKFILL, table=f"public.{name}", state=state) for name, state in states.items()
     }

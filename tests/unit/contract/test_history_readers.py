@@ -96,7 +96,15 @@ class HistoryReaderContract:
         def row() -> str | None:
             letters = 'a"\\{}[]:, é\n\x01'
             names = {"".join(rng.choices(letters, k=3)) for _ in range(rng.randint(1, 6))}
-            values = (None, True, 1.5, -7, "".join(rng.choices(letters, k=8)), [1, None], {"a": [{}]})
+            values: tuple[object, ...] = (
+                None,
+                True,
+                1.5,
+                -7,
+                "".join(rng.choices(letters, k=8)),
+                [1, None],
+                {"a": [{}]},
+            )
             return None if rng.random() < 0.2 else orjson.dumps({each: rng.choice(values) for each in names}).decode()
 
         changes = [write(rng.choice((INSERT, UPDATE, DELETE)), row(), row()) for _ in range(300)]

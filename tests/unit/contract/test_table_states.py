@@ -20,7 +20,7 @@ CANNOT = {
 
 
 def standing(*, is_true: bool = True, loading: str = "", outside: str = "", joining: str = "") -> CutStanding:
-    return CutStanding(is_true, loading, outside, joining, 0.0)
+    return CutStanding(is_true, [loading], [outside], [joining], 0.0)
 
 
 def test_metrics_and_meanings_name_the_same_states() -> None:
@@ -66,7 +66,6 @@ def test_only_a_new_start_or_the_join_ends_a_rebuild() -> None:
     ],
 )
 def test_what_a_cut_means_for_a_table(seen: CutStanding, expected: tuple[TableEvent, ...]) -> None:
-    seen = seen._replace(loading=[seen.loading], outside=[seen.outside], joining=[seen.joining])
     assert at_cut("t", seen) == expected
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import signal
 import socket
@@ -31,6 +32,7 @@ from cdc.ops.jobs.launch import INTERRUPTED, document, run_job
 from cdc.spark.errors import JobError
 from cdc.spark.reconcile import main as job_main
 from cdc.spark.reconcile import table_report
+from cdc.spark.reconcile.comparison import Stopwatch
 from cdc.spark.reconcile.replica_run import ComparedReplica
 from cdc.spark.reconcile.table_run import Compared
 from cdc.spark.report.document import from_json
@@ -46,7 +48,7 @@ BREAKAGES: tuple[BaseException, ...] = (
     KeyError("column"),
     RuntimeError("can't start new thread"),
     Py4JNetworkError("the JVM is gone"),
-    PySparkRuntimeError("[JAVA_GATEWAY_EXITED]", {}),
+    PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={}),
     psycopg.OperationalError("server closed the connection unexpectedly"),
     DecodeError("not a snapshot"),
     JobError("a server failed", remedy="mend it"),
@@ -71,7 +73,7 @@ def raising(error: BaseException) -> Callable[..., NoReturn]:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("error", BREAKAGES, ids=lambda error: type(error).__name__)
 def test_any_job_that_breaks(kind: str, error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entry.importlib, "import_module", lambda _: types.SimpleNamespace(main=raising(error)))
+    monkeypatch.setattr(importlib, "import_module", lambda _: types.SimpleNamespace(main=raising(error)))
     described = tmp_path / "job.json"
     described.write_text("{}", encoding="utf-8")
     assert entry.main([kind, str(described)]) == 2
@@ -91,9 +93,7 @@ def test_what_a_job_says_is_told_from_what_python_says(tmp_path: Path, monkeypat
     described.write_text("{}", encoding="utf-8")
     codes = {}
     for code in (0, 1, 2, 3, -9):
-        monkeypatch.setattr(
-            entry.importlib, "import_module", lambda _, code=code: types.SimpleNamespace(main=lambda _: code)
-        )
+        monkeypatch.setattr(importlib, "import_module", lambda _, code=code: types.SimpleNamespace(main=lambda _: code))
         codes[code] = entry.main(["health", str(described)])
     assert codes == {0: 0, 1: FOUND, 2: 2, 3: 2, -9: 2}
 
@@ -143,7 +143,7 @@ STAGES: dict[str, tuple[Any, Callable[[], Any]]] = {
     "BridgeProgress": (job_main, Bridge),
     "open_session": (job_main, lambda: contextlib.nullcontext(types.SimpleNamespace(version="4.2.0"))),
     "_lag": (table_report, lambda: (0, None)),
-    "Comparison": (table_report, lambda: types.SimpleNamespace(watch=job_main.Stopwatch())),
+    "Comparison": (table_report, lambda: types.SimpleNamespace(watch=Stopwatch())),
     "TableRun": (
         table_report,
         lambda: types.SimpleNamespace(
@@ -171,7 +171,7 @@ STAGES: dict[str, tuple[Any, Callable[[], Any]]] = {
 @pytest.fixture
 def described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A job, all of whose stages go well; its SIGTERM is the test runner's own."""
-    monkeypatch.setattr(job_main.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
     for name, (module, result) in STAGES.items():
         if name != "write_all":
             monkeypatch.setattr(module, name, lambda *_, result=result, **__: result())
@@ -288,7 +288,7 @@ class TestCommands:
         tables = ["public.t", "--to", "folder"] if kind in ("snapshot", "audit") else []
         monkeypatch.setattr(f"{module}.load_config", raising(OSError("broken")))
         assert CliRunner().invoke(cli.app, [kind, *tables]).exit_code == 2
-        monkeypatch.setattr(commands.importlib, "import_module", raising(ModuleNotFoundError("No module named 'x'")))
+        monkeypatch.setattr(importlib, "import_module", raising(ModuleNotFoundError("No module named 'x'")))
         assert CliRunner().invoke(cli.app, [kind, *tables]).exit_code == 2
 
     @pytest.mark.parametrize(("code", "repairs"), [(0, False), (1, True), (2, False), (INTERRUPTED, False)])

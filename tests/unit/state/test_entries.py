@@ -60,7 +60,7 @@ def test_whatever_compaction_takes_away_the_state_is_the_same() -> None:
         whole = Entries()
         whole.take(log)
         latest = {each.key: each.offset for each in log}
-        kept = []
+        kept: list[StoredRecord] = []
         for each in log:
             is_latest = latest[each.key] == each.offset
             # A superseded record may go; of the latest ones only a tombstone, and only when nothing older is left.

@@ -36,7 +36,7 @@ def test_keys_are_those_that_the_bridge_writes() -> None:
     bridge = JsonFormat().writer(columns)
     key = {"id": -(2**63), "region": 'o"neü\n', "on": True}
     assert KeyFormat(("id", "region", "on")).encode(key) == bridge.encode(
-        [b"-9223372036854775808", 'o"neü\n'.encode(), b"t"]
+        (b"-9223372036854775808", 'o"neü\n'.encode(), b"t")
     )
 
 

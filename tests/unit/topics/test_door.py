@@ -38,7 +38,7 @@ def options(mechanism: str, **more: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def _nonce(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door.secrets, "token_urlsafe", lambda size: "rOprNGfwEbeRWgbNEkqO")
+    monkeypatch.setattr("secrets.token_urlsafe", lambda size: "rOprNGfwEbeRWgbNEkqO")
 
 
 @pytest.mark.usefixtures("_nonce")

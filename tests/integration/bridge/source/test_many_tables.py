@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.abc import Params, Query
+from psycopg.sql import SQL, Composed
 
 from cdc.bridge.capture.reading import published_part
 from cdc.bridge.source.catalog import find_tables, table_info
@@ -24,10 +25,12 @@ class Explained(psycopg.Connection[Any]):
     rows = 0.0
 
     def execute(self, query: Query, params: Params | None = None, **options: Any) -> psycopg.Cursor[Any]:
+        assert isinstance(query, bytes | str | SQL | Composed)
         text = query if isinstance(query, bytes | str) else query.as_string(self)
         explain = f"EXPLAIN (ANALYZE, FORMAT JSON) {text if isinstance(text, str) else text.decode()}".encode()
-        (plan,) = super().execute(explain, params).fetchone() or ()
-        self.rows += sum(map(_rows, _nodes(plan[0]["Plan"])))
+        found = super().execute(explain, params).fetchone()
+        assert found is not None
+        self.rows += sum(map(_rows, _nodes(found[0][0]["Plan"])))
         return super().execute(query, params, **options)
 
 

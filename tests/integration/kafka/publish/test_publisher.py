@@ -169,6 +169,6 @@ def _forbid_writing(options: dict[str, str], topic: str) -> None:
             (AclOperation.DESCRIBE, AclPermissionType.ALLOW),
         )
     ]
-    admin = AdminClient(options)
+    admin = AdminClient({**options})
     for future in admin.create_acls(rules).values():
         future.result()

@@ -55,6 +55,16 @@ def started(options: dict[str, str], topic: str, **more: str) -> KafkaPublisher:
     return made
 
 
+def wait_until_relieved(publisher: KafkaPublisher) -> None:
+    """Until no row is under way."""
+
+    def is_relieved() -> bool:
+        publisher.relieve()
+        return not publisher.has_rows_under_way
+
+    eventually(is_relieved)
+
+
 def row(topic: str, seq: int, value: bytes = b"{}") -> Ready:
     return topic, b"%d" % seq, value, HeaderStamp(LSN(9), 7, 0).header(INSERT, seq, "0" * 16), None
 
@@ -108,7 +118,7 @@ def test_behind_a_row_that_the_brokers_refuse_nothing_is_written(options: dict[s
     """Else the last row would say that those before it are there."""
     publisher = started(options, topic)
     publisher.send_rows([row(topic, 1)])
-    eventually(lambda: publisher.relieve() or not publisher.has_rows_under_way)
+    wait_until_relieved(publisher)
     rows = [row(topic, 2, b"x" * (LARGEST * 3 // 4)), *(row(topic, number) for number in range(3, 200))]
 
     def refused() -> CdcError | None:
@@ -156,6 +166,7 @@ def test_no_row_goes_out_behind_one_that_the_client_gave_up(options: dict[str, s
     """
     topic = unique("prompt.")
     with closing(started(options, topic, topic_metadata_propagation_max_ms="500")) as publisher:
+        assert publisher._rows is not None
         metadata = publisher._rows._producer.list_topics
         publisher.send_rows([row(topic, 1)])
         credible = time.monotonic() + 0.55  # before that, the client does not believe that there is no such topic
@@ -177,10 +188,10 @@ def test_rows_that_kafka_took_without_proof_are_known_at_the_end(options: dict[s
     publisher = started(options, topic)
     publisher.proved(time.monotonic())
     publisher.send_rows([row(topic, 1)])
-    eventually(lambda: publisher.relieve() or not publisher.has_rows_under_way)
+    wait_until_relieved(publisher)
     publisher.send_rows([row(topic, 2), row(topic, 3)])
     publisher.proved(time.monotonic() - 60)
-    eventually(lambda: publisher.relieve() or not publisher.has_rows_under_way)
+    wait_until_relieved(publisher)
     publisher.close()
     assert publisher.late == {topic: {b"2", b"3"}}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import pytest
@@ -25,12 +25,20 @@ def row(number: int) -> Ready:
     return TOPIC, b"k%d" % number, b"row %d" % number, b"h", None
 
 
+def poll_until(rows: RowProducer, condition: Callable[[], bool]) -> None:
+    def holds() -> bool:
+        rows.poll(0.01)
+        return condition()
+
+    eventually(holds)
+
+
 def two_under_way(broker: FakeBroker) -> RowProducer:
     """Each in a request of its own, that the broker has and did not answer."""
     rows = RowProducer(broker.options, max_message_bytes=1_000_000)
     for number in (1, 2):
         rows.send([row(number)])
-        eventually(lambda: rows.poll(0.01) or len(broker.produced) == number)  # noqa: B023
+        poll_until(rows, lambda: len(broker.produced) == number)  # noqa: B023
     return rows
 
 
@@ -40,7 +48,7 @@ def test_rows_whose_connection_was_lost_may_be_there(broker: FakeBroker, monkeyp
     monkeypatch.setattr("cdc.kafka.publish.row_producer.refused_connection", errors.append)
     rows = two_under_way(broker)
     broker.close()
-    eventually(lambda: rows.poll(0.01) or errors)
+    poll_until(rows, lambda: bool(errors))
     rows.wanted_until = time.monotonic()
     rows.close()
     assert dict(rows.late) == {TOPIC: {b"k1", b"k2"}}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 import pytest
@@ -40,7 +40,7 @@ def read_up_to(reader: TopicReader, targets: dict[tuple[str, int], int]) -> list
 
 
 def ends_with_markers(
-    reader: TopicReader, partitions: list[tuple[str, int]], offsets: int
+    reader: TopicReader, partitions: Sequence[tuple[str, int]], offsets: int
 ) -> dict[tuple[str, int], int]:
     """The high watermarks, once the partitions hold so many offsets: a commit returns before its markers are there."""
 

@@ -87,8 +87,12 @@ class Truth:
             with closing(Consumer(options)) as consumer:
                 consumer.assign([TopicPartition(self.topic, number, 0)])
                 while (message := consumer.poll(30)) is not None and message.error() is None:
+                    offset, key = message.offset(), message.key()
                     header = dict(message.headers() or ()).get("cdc", b"")
-                    found.append(Told(number, message.offset(), message.key(), message.value(), header))
+                    assert offset is not None
+                    assert key is not None, "each record has a key"
+                    assert isinstance(header, bytes)
+                    found.append(Told(number, offset, key, message.value(), header))
         return found
 
     def files(self, partition: int = 0) -> dict[int, int]:

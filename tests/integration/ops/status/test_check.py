@@ -84,8 +84,9 @@ def test_a_table_without_a_key_that_a_pattern_reaches_asks_for_nothing(database,
     """It is left out: check warns, the grants give nothing of it, and the bridge starts without it."""
     conn.execute("create schema bare create table keyless (n int)")
     conn.execute("create table public.notes (note text)")
-    document = {"name": "shop", "source": {"dsn": f"{database.dsn}?user={role}"}, "kafka": {"bootstrap": "127.0.0.1:1"}}
-    loaded = Config.model_validate(document | {"source": document["source"] | {"tables": ["*.*"]}})
+    source = {"dsn": f"{database.dsn}?user={role}"}
+    document: dict[str, Any] = {"name": "shop", "source": source, "kafka": {"bootstrap": "127.0.0.1:1"}}
+    loaded = Config.model_validate(document | {"source": source | {"tables": ["*.*"]}})
     tables = find_tables(conn, loaded.source.tables, (), {})
     lines = capture_grants(Capture(role, database.name, tables, True, (), "cdc_shop", "filtered", None))
     assert "GRANT SELECT" in "\n".join(lines)
@@ -100,7 +101,7 @@ def test_a_table_without_a_key_that_a_pattern_reaches_asks_for_nothing(database,
     with connect({"conninfo": f"{database.dsn}?user={role}"}, application_name="test") as reader:
         assert [each.name for each in choose(reader, loaded, before=None).tables] == ["t"]
 
-    named = Config.model_validate(document | {"source": document["source"] | {"tables": ["public.t", "public.notes"]}})
+    named = Config.model_validate(document | {"source": source | {"tables": ["public.t", "public.notes"]}})
     assert {each.subject: each.level for each in check_source(named)[0]}["table public.notes"] == "FAIL"
 
 

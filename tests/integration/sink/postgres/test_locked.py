@@ -254,7 +254,7 @@ def test_a_long_wait_is_told_again_but_not_all_the_time(
     mirror.wait_for_cut(11)
     with somebody(mirror.replica, "lock table items in share mode"):
         publish(topics, tables[0], 20, rows_of(1, v=1))
-        told = eventually(lambda: (found := lines(said, "waiting for a lock")) and len(found) >= 3 and found)
+        told = eventually(lambda: found if len(found := lines(said, "waiting for a lock")) >= 3 else None)
         seconds = [each["seconds"] for each in told]
         assert all(later - sooner >= 2 for sooner, later in itertools.pairwise(seconds)), seconds
     eventually(lambda: lines(said, "the lock in the replica is gone"))

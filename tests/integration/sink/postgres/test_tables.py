@@ -39,7 +39,8 @@ def state_of(database: Database, table: TableSchema) -> tuple[Any, ...]:
     query = (
         "select state, reason, stopped_key, stopped_partition, stopped_offset from cdc.mirrored_table where topic = %s"
     )
-    return database.execute(query, [table.topic])[0]
+    found: tuple[Any, ...] = database.execute(query, [table.topic])[0]
+    return found
 
 
 def test_created_from_the_definition(topics: TopicWriter, database: Database, mirror: Mirror) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ def live(
     with ExitStack() as stack:
         source, mirror = (stack.enter_context(fresh_database(server)) for server in (postgres, other_postgres))
         source.execute("CREATE TABLE first (id integer PRIMARY KEY)")
-        sections = {
+        sections: dict[str, dict[str, Any]] = {
             "source": {"tables": ["*.*"], "publication_mode": "all_tables"},
             "topics": {"partitions": 1, "history": ["*.*"]},
         }

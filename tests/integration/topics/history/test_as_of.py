@@ -53,7 +53,7 @@ class Told:
             rows = connection.execute(f"SELECT id, n, note FROM {table}".encode()).fetchall()
             now = connection.execute("SELECT pg_current_wal_flush_lsn()::text, clock_timestamp()").fetchone()
         assert now is not None
-        state = {
+        state: State = {
             row[0]: {"id": str(row[0]), "n": str(row[1]), "note": json.dumps(row[2], ensure_ascii=False)}
             for row in rows
         }

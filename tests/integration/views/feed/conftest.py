@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -103,15 +103,15 @@ def publish(
     topics: TopicWriter,
     table: TableSchema,
     lsn: int,
-    rows: list[Mapping[str, Any]],
-    gone: list[Mapping[str, Any]] | None = None,
+    rows: Sequence[Mapping[str, Any]],
+    gone: Sequence[Mapping[str, Any]] = (),
 ) -> None:
     """One source transaction of one table, in one Kafka transaction."""
     with topics.kafka_transaction():
         topics.define(table)
         for seq, row in enumerate(rows, 1):
             topics.upsert(table, row, lsn, seq)
-        for seq, row in enumerate(gone or [], len(rows) + 1):
+        for seq, row in enumerate(gone, len(rows) + 1):
             topics.delete(table, row, lsn, seq)
         topics.progress(lsn + 1)
 

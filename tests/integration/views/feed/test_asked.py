@@ -107,7 +107,7 @@ def test_answers_and_watchers_agree_with_the_topic(topics: TopicWriter, tmp_path
                 }
                 for customer in (1, 2, None)
             }
-            wanted = {customer: set() for customer in (1, 2, None)}
+            wanted: dict[int | None, set[bytes]] = {customer: set() for customer in (1, 2, None)}
             for text, row in shown.items():
                 wanted[orjson.loads(row.row)["customer"]].add(text)
             assert by_customer == wanted

@@ -184,7 +184,7 @@ def test_poison_is_told_of_and_healed_by_a_newer_record(kafka: Kafka) -> None:
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
 def test_a_topic_that_is_not_compacted_is_no_table_until_it_is(kafka: Kafka, policy: str) -> None:
-    plain, good = OtherTopic(kafka.bootstrap, **{"cleanup.policy": policy}), OtherTopic(kafka.bootstrap)
+    plain, good = OtherTopic(kafka.bootstrap, cleanup_policy=policy), OtherTopic(kafka.bootstrap)
     plain.put(rows(3))
     good.put(rows(3))
     feed = Feed(kafka.bootstrap, plain.name, good.name)

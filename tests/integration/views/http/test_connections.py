@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from cdc.views.http import http
-from cdc.views.http.run import Service
+from cdc.views.http.application import Service
 from tests.integration.views.http.conftest import Serve, serving
 from tests.support.certificates import Authority
 from tests.support.planted_view import PlantedView

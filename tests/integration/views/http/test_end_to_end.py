@@ -6,6 +6,7 @@ import os
 import resource
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -58,7 +59,7 @@ def test_each_commit_is_read_back_at_once_through_either_service_which_survive_e
     with services[0].client() as one, services[1].client() as other:
         clients = [one, other]
         for client in clients:
-            eventually(lambda client=client: client.get("/ready").status_code == 200, 60, services[0].tail)
+            eventually(partial(_is_ready, client), 60, services[0].tail)
         commits = 1000
         for number in range(commits):
             database.execute("update users set city = %s where id = 1", (str(number),))
@@ -127,6 +128,10 @@ def test_a_store_that_was_cut_off_is_filled_anew_and_never_served(
         assert seen <= {(503, "store-away"), (503, "not-ready"), (200, "Ada")}
         assert service.wait_children(1)[0].pid == pid
     assert "the store is damaged: filling it again from the topics" in service.said()
+
+
+def _is_ready(client: httpx.Client) -> bool:
+    return client.get("/ready").status_code == 200
 
 
 def _found(client: httpx.Client, wanted: str) -> httpx.Response | None:

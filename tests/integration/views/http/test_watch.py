@@ -55,7 +55,8 @@ class Events:
 
 @contextmanager
 def watched(client: httpx.Client, token: str | bytes = "", path: str = PATH) -> Iterator[Events]:
-    headers = {"Last-Event-ID": token} if token else {}
+    value = token if isinstance(token, bytes) else token.encode("ascii")
+    headers = {b"Last-Event-ID": value} if value else {}
     with client.stream("GET", path, headers=headers) as got:
         assert got.status_code == 200
         assert got.headers["content-type"] == "text/event-stream; charset=utf-8"
@@ -216,7 +217,12 @@ def test_a_client_that_does_not_read_is_cut_off(
 def test_a_service_that_stops_says_so(view: PlantedView, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[ServerThread] = []
     run = ServerThread.run
-    monkeypatch.setattr(ServerThread, "run", lambda self: (threads.append(self), run(self))[1])
+
+    def noted(thread: ServerThread) -> None:
+        threads.append(thread)
+        run(thread)
+
+    monkeypatch.setattr(ServerThread, "run", noted)
     with watched(serve(view.store)) as told:
         told.take(4)
         stopper = Worker(threads[0].stop, name="stop")

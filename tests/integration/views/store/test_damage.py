@@ -54,6 +54,9 @@ def main(path: str) -> None:
         def tell(found: bytes | None, wanted: bytes) -> None:
             said["right" if found == wanted else "lacking" if found is None else "wrong"] += 1
 
+        def page_from(start: bytes) -> list[Item]:
+            return store.read(lambda s: s.scan("rows", start, None, 500))
+
         for order, value in rows.items():
             try:
                 tell(store.read(lambda s: s.get("rows", [Key(order, b"")])[0]), value)  # noqa: B023
@@ -63,7 +66,7 @@ def main(path: str) -> None:
         told = 0
         while start is not None:
             try:
-                page = store.read(lambda s: s.scan("rows", start, None, 500))  # noqa: B023
+                page = page_from(start)
             except StoreDamaged:
                 said["refused"] += 1
                 break

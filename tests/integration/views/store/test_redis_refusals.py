@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -197,14 +199,15 @@ def test_a_user_with_the_rights_that_are_told_is_enough(own_stack: OwnStack) -> 
     server = own_stack.redis()
     place = Prefix(server.url.replace("redis://", "redis://cdc:secret@"))
     with closing(client.Redis.from_url(server.url)) as admin:
-        admin.execute_command("ACL", "SETUSER", "cdc", "on", ">other", f"~{place.prefix}:*")
+        acl: Callable[..., object] = partial(admin.execute_command, "ACL", "SETUSER", "cdc")
+        acl("on", ">other", f"~{place.prefix}:*")
         with pytest.raises(StoreRefused, match="refuses access") as wrong:
             place.open()
-        admin.execute_command("ACL", "SETUSER", "cdc", ">secret")
+        acl(">secret")
         with pytest.raises(StoreRefused, match="refuses access") as forbidden:
             place.open()
         rights = forbidden.value.remedy.rsplit(": ", 1)[1].split()
-        admin.execute_command("ACL", "SETUSER", "cdc", *rights)
+        acl(*rights)
         with writing(place) as store:
             version = commit(store, "left", item(0))
             assert store.read(look)["version"] == version

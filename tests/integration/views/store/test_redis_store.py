@@ -6,7 +6,7 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -311,6 +311,7 @@ class TestReaders:
             transaction.put("rows/1/3", [Item(Key(b"\x21\x2a", b'{"id":42}'), b'{"at":[],"key":{"id":42},"row":{}}')])
             transaction.commit()
         with closing(place.raw()) as raw:
-            assert raw.execute_command("HGET", f"{place.prefix}:facts", fact) == b'{"number":1,"generation":3}'
-            found = raw.execute_command("HGET", f"{place.prefix}:rows/1/3", '{"id":42}')
+            ask: Callable[..., object] = raw.execute_command
+            assert ask("HGET", f"{place.prefix}:facts", fact) == b'{"number":1,"generation":3}'
+            found = ask("HGET", f"{place.prefix}:rows/1/3", '{"id":42}')
             assert found == b'{"at":[],"key":{"id":42},"row":{}}'

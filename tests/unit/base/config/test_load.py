@@ -37,6 +37,7 @@ def refusal(path: Path | None, environ: dict[str, str] | None = None) -> str:
 
 def test_environment_wins_over_the_file(write) -> None:
     config = load(write(MINIMAL), {"CDC_SOURCE__DSN": "host=other", "CDC_TOPICS__PARTITIONS": "8"})
+    assert config.source.dsn is not None
     assert config.source.dsn.get_secret_value() == "host=other"
     assert config.topics.partitions == 8
     assert config.kafka.bootstrap == "kafka:9092"
@@ -80,12 +81,12 @@ def test_a_section_that_only_a_variable_makes_is_its_fault(write) -> None:
 
 def test_empty_and_foreign_variables_count_as_unset(write) -> None:
     environ = {"CDC_SOURCE__DSN": "", "CDC_CONFIG": "x.yaml", "CDC_KAFKA": "localhost:1", "PATH": "/bin"}
-    assert load(write(MINIMAL), environ).source.dsn.get_secret_value() == "host=db"
+    assert load(write(MINIMAL), environ).source.connection() == {"conninfo": "host=db"}
 
 
 def test_process_environment_is_never_read(write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CDC_SOURCE__DSN", "host=other")
-    assert load(write(MINIMAL), {}).source.dsn.get_secret_value() == "host=db"
+    assert load(write(MINIMAL), {}).source.connection() == {"conninfo": "host=db"}
 
 
 def test_unknown_key_gets_line_and_suggestion(write) -> None:

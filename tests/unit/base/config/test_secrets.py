@@ -6,28 +6,28 @@ from pathlib import Path
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
 from cdc.base.config import Config, KafkaConfig, SinkConfig, SourceConfig, load
 from cdc.base.config.masking import dsn_secrets, is_secret_key, mask_dsn
 from cdc.base.errors import ConfigError
 
-SASL = {"security.protocol": "SASL_SSL", "sasl.username": "cdc"}
+SASL: dict[str, str | int | float | bool] = {"security.protocol": "SASL_SSL", "sasl.username": "cdc"}
 
 
 def test_password_joins_the_connection_as_a_keyword() -> None:
-    source = SourceConfig(dsn="host=db", password="it's")
+    source = SourceConfig(dsn=SecretStr("host=db"), password=SecretStr("it's"))
     assert source.connection() == {"conninfo": "host=db", "password": "it's"}
     assert conninfo_to_dict(make_conninfo(**source.connection()))["password"] == "it's"
 
 
 def test_connection_without_password() -> None:
-    assert SinkConfig(dsn="host=db").connection() == {"conninfo": "host=db"}
+    assert SinkConfig(dsn=SecretStr("host=db")).connection() == {"conninfo": "host=db"}
 
 
 def test_client_options() -> None:
     kafka = KafkaConfig(
-        bootstrap="k:9092", options=SASL | {"socket.nagle.disable": True, "linger.ms": 0}, password="pw"
+        bootstrap="k:9092", options=SASL | {"socket.nagle.disable": True, "linger.ms": 0}, password=SecretStr("pw")
     )
     assert kafka.client_options() == SASL | {
         "socket.nagle.disable": "true",
@@ -79,9 +79,9 @@ def test_password_of_the_environment_replaces_the_file_of_the_file(tmp_path: Pat
 
 
 @pytest.mark.parametrize("options", [{}, {"security.protocol": "SASL_SSL"}, {"sasl.username": "cdc"}])
-def test_kafka_password_needs_its_companions(options: dict[str, str]) -> None:
+def test_kafka_password_needs_its_companions(options: dict[str, str | int | float | bool]) -> None:
     with pytest.raises(ValidationError, match="it would not be used"):
-        KafkaConfig(bootstrap="k", options=options, password="pw")
+        KafkaConfig(bootstrap="k", options=options, password=SecretStr("pw"))
 
 
 @pytest.mark.parametrize(
@@ -147,9 +147,9 @@ def test_which_options_are_secret(name: str, secret: bool) -> None:
 def test_secrets_lists_every_secret_in_use_longest_first() -> None:
     config = Config(
         name="a",
-        source=SourceConfig(dsn="host=db password=first"),
-        kafka=KafkaConfig(bootstrap="k", options=SASL | {"ssl.key.password": "third"}, password="fourth"),
-        sink=SinkConfig(dsn="host=db", password="second-secret"),
+        source=SourceConfig(dsn=SecretStr("host=db password=first")),
+        kafka=KafkaConfig(bootstrap="k", options=SASL | {"ssl.key.password": "third"}, password=SecretStr("fourth")),
+        sink=SinkConfig(dsn=SecretStr("host=db"), password=SecretStr("second-secret")),
     )
     assert config.secrets()[0] == "second-secret"
     assert set(config.secrets()) == {"first", "third", "fourth", "second-secret"}

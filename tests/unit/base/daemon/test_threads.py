@@ -97,7 +97,9 @@ def http_server_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         assert stop.wait(10)
 
 
-LOOKED_AT = SimpleNamespace(qualified_name="public.t", oid=1)
+LOOKED_AT: Any = SimpleNamespace(qualified_name="public.t", oid=1)
+NO_BACKFILL: Any = None
+"""It is never looked at."""
 
 
 def store_lock_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +114,7 @@ def reader_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readers, "open_chunk_reader", boom)
     running = ChunkReaders({}, None, application_name="", publication="", count=1)
     try:
-        running.submit(ViewTask(None, LOOKED_AT, None))  # type: ignore[arg-type] - never looked at
+        running.submit(ViewTask(NO_BACKFILL, LOOKED_AT, None))
         eventually(running.take, 10)
     finally:
         running.close()
@@ -296,7 +298,7 @@ def test_what_a_reader_is_refused_fails_the_table_and_not_the_thread(monkeypatch
     running = ChunkReaders({}, None, application_name="", publication="", count=1)
     try:
         for _ in range(2):  # it goes on to the next task
-            running.submit(ViewTask(None, LOOKED_AT, None))  # type: ignore[arg-type] - never looked at
+            running.submit(ViewTask(NO_BACKFILL, LOOKED_AT, None))
             news = eventually(running.take, 10)
             assert isinstance(news, ReadFailure)
             assert news.error is error

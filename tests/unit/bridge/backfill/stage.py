@@ -40,7 +40,7 @@ def table_info(name: str) -> TableInfo:
         kind="r",
         replica_identity=ReplicaIdentity.DEFAULT,
         key=("id",),
-        key_source="primary_key",
+        key_source="primary key",
         toastable=(),
         estimated_rows=0,
         columns=("id", "v"),
@@ -221,6 +221,12 @@ class Stage:
     def commit(self) -> None:
         self.world.journal.append("commit")
         self.backfill.flush(self.stream.complete_lsn)
+
+    def is_active(self) -> bool:
+        return self.backfill.is_active
+
+    def wants_flush(self) -> bool:
+        return self.backfill.wants_flush
 
     def written(self, name: str = "t") -> BackfillProgress:
         """The newest record of a table's backfill, once all is written."""

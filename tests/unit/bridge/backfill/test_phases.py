@@ -26,10 +26,10 @@ def stored(**differently: Any) -> BackfillProgress:
 
 def test_from_a_request_to_its_end() -> None:
     stage = Stage("t")
-    assert not stage.backfill.is_active
+    assert not stage.is_active()
     stage.ask(request("start", "t"))
-    assert stage.backfill.is_active
-    assert stage.backfill.wants_flush
+    assert stage.is_active()
+    assert stage.wants_flush()
     assert stage.world.notes == [(b'{"request":"to start"}', None)]
     assert (stage.written().state, stage.written().cause, stage.written().whole) == ("waiting", "request", True)
     stage.step()
@@ -57,7 +57,7 @@ def test_from_a_request_to_its_end() -> None:
     assert [(each.op, each.lsn, each.seq, each.snap) for each in headers] == [
         ("r", LSN(99), seq, "50:50:") for seq in (1, 2, 3, 4)
     ]
-    assert not stage.backfill.is_active
+    assert not stage.is_active()
     assert not stage.readers.tasks
     assert not stage.touched.keys
 
@@ -186,12 +186,12 @@ def test_paused_and_resumed() -> None:
     first, second = stage.chunk(), stage.chunk()
     stage.bring(first, 1)
     stage.ask(request("pause", "t"))
-    assert stage.backfill.wants_flush
-    assert not stage.backfill.is_active
+    assert stage.wants_flush()
+    assert not stage.is_active()
     assert not stage.touched.keys
     assert (stage.written().state, stage.written().rows) == ("paused", 1)
     stage.ask(request("pause", "t"))
-    assert not stage.backfill.wants_flush
+    assert not stage.wants_flush()
     stage.ask(request("resume", "t"))
     assert stage.written().state == "waiting"
     stage.bring(second, 2)
@@ -218,8 +218,8 @@ def test_cancelled() -> None:
     assert stage.keys() == rows(1)
     stage.ask(request("resume", "t"))  # it is over
     stage.ask(request("cancel", "t"))
-    assert not stage.backfill.wants_flush
-    assert not stage.backfill.is_active
+    assert not stage.wants_flush()
+    assert not stage.is_active()
 
 
 def test_another_request_takes_its_place() -> None:
@@ -270,7 +270,7 @@ def test_a_table_that_was_dropped_while_it_was_read_fails() -> None:
     assert (progress.state, progress.whole, progress.reason) == ("failed", False, "the table is not captured any more")
     stage.step()
     assert stage.keys() == []
-    assert not stage.backfill.is_active
+    assert not stage.is_active()
 
 
 def test_rows_wait_until_the_stream_comes_to_their_new_key() -> None:
@@ -316,7 +316,7 @@ def test_what_the_last_session_left_goes_on() -> None:
             "public.over": stored(table="public.over", topic=topic_of("over"), state="failed"),
         },
     )
-    assert not stage.backfill.wants_flush
+    assert not stage.wants_flush()
     stage.step()
     assert [each.table.name for each in stage.readers.tasks] == ["t", "v"]  # type: ignore[union-attr]
     stage.look(TWO_CHUNKS)

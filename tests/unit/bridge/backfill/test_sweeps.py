@@ -37,7 +37,7 @@ def test_a_sweep_begins_behind_the_end_of_the_wal() -> None:
     stage.world.wal = LSN(500)  # it was asked once
     stage.step()
     assert (list(stage.readers.tasks), stage.world.journal) == ([], [])
-    assert stage.backfill.is_active
+    assert stage.is_active()
     stage.stream.comes_to(180)
     stage.stream.holds_records = True
     stage.step()

@@ -114,17 +114,17 @@ def test_progress_is_written_once_a_second_and_an_end_at_once(clock: Clock) -> N
     stage.written()
     first, second = stage.chunk(), stage.chunk()
     stage.bring(first, 1)
-    assert not stage.backfill.wants_flush
+    assert not stage.wants_flush()
     clock.now_s += 1.1
-    assert stage.backfill.wants_flush
+    assert stage.wants_flush()
     stage.written()
-    assert not stage.backfill.wants_flush
+    assert not stage.wants_flush()
     stage.bring(second, 2)
     stage.look(TWO_CHUNKS)
     stage.step()
-    assert stage.backfill.wants_flush
+    assert stage.wants_flush()
     assert stage.written().state == "done"
-    assert not stage.backfill.wants_flush
+    assert not stage.wants_flush()
 
 
 def test_a_table_that_somebody_locks_keeps_no_reader_from_the_others() -> None:
@@ -148,4 +148,4 @@ def test_what_was_asked_for_is_written_at_once_though_it_was_begun(clock: Clock)
     assert stage.written().state == "running"
     stage.ask(request("start", "t"))
     stage.step()
-    assert stage.backfill.wants_flush
+    assert stage.wants_flush()

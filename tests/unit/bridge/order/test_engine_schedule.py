@@ -62,7 +62,7 @@ class History:
         relations = {name: relation(name) for name in TOPICS}
         for number in range(1, transactions + 1):
             state = {name: dict(rows) for name, rows in made.states[-1].items()}
-            changes = [
+            changes: list[Insert | Update | Delete | Truncate] = [
                 made.change(chance, chance.choice(TOPICS), state, relations, number)
                 for _ in range(chance.randint(1, 4))
             ]

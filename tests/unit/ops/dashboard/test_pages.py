@@ -136,7 +136,7 @@ def test_a_port_that_others_reach_shows_nothing_without_tokens(board: Board) -> 
     reply = pages(board, Door("0.0.0.0", None, "http.tokens_file"))("/dashboard/state")
     assert reply is not None
     assert reply.status == 403
-    assert b"Set http.tokens_file, or listen on 127.0.0.1" in reply.body  # type: ignore[operator]
+    assert b"Set http.tokens_file, or listen on 127.0.0.1" in reply.body
 
 
 def test_a_page_that_is_asked_for_its_head_only_has_no_body(board: Board) -> None:

@@ -33,7 +33,7 @@ def test_a_password_that_nobody_has_leads_on(monkeypatch: pytest.MonkeyPatch) ->
         assert everything
         raise typer.Abort
 
-    monkeypatch.setattr(init_questions.typer, "prompt", prompt)
+    monkeypatch.setattr("typer.prompt", prompt)
     monkeypatch.setattr(init_questions, "look", look)
     with pytest.raises(typer.Abort):
         init_questions.look_and_ask(Answers("shop", "host=db user=cdc dbname=shop", "kafka:9092"), {})

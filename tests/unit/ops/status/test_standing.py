@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from cdc.base.errors import TopicUnavailable
+from cdc.contract.record import Progress
 from cdc.ops.status.document import DOWN, SICK, as_document, problems
-from cdc.ops.status.parts import Part
+from cdc.ops.status.parts import Part, Status
 from cdc.ops.status.processes import ProcessStatus, SaidWait
 from cdc.sink.postgres.status import Blocker
-from tests.unit.ops.status.test_document import HEALTHY, SINK, SLOT, SOURCE
+from tests.unit.ops.status.test_document import HEALTHY, PROGRESS, SINK, SLOT, SOURCE
 
-KAFKA_AWAY = Part(None, TopicUnavailable("no answer for 8 s", remedy="start the brokers"))
+KAFKA_AWAY: Part[Progress] = Part(None, TopicUnavailable("no answer for 8 s", remedy="start the brokers"))
 WAIT = SaidWait("Kafka to commit a transaction", 12.3, "look at the brokers")
 BRIDGE = ProcessStatus("bridge", "answers", "http://127.0.0.1:9187", True)
 SINK_PROCESS = ProcessStatus("sink", "answers", "http://127.0.0.1:9188", True)
 BLOCKER = Blocker("public.t", "pid 4711 (application 'psql')", "SELECT pg_terminate_backend(4711);", 12.0, False)
 
 
-def with_source(**changes):
+def with_source(**changes: Any) -> Status:
     return replace(HEALTHY, source=Part(replace(SOURCE, **changes)))
 
 
-def with_sink(**changes):
+def with_sink(**changes: Any) -> Status:
     return replace(HEALTHY, sink=Part(replace(SINK, **changes)))
 
 
-def with_process(process, status=HEALTHY):
+def with_process(process: ProcessStatus, status: Status = HEALTHY) -> Status:
     return replace(status, processes=(process,))
 
 
@@ -105,7 +107,7 @@ def test_what_stands_still_is_told(status, part, state, words, code):
         with_sink(still_s=4.0, applied_s=31.0),
         with_sink(still_s=30.0, applied_s=2.0),
         with_sink(still_s=None, applied_s=600.0),  # a long statement is at work
-        with_sink(lsn=HEALTHY.topics.answer.lsn, applied_lsn=HEALTHY.topics.answer.lsn, still_s=600.0, applied_s=600.0),
+        with_sink(lsn=PROGRESS.lsn, applied_lsn=PROGRESS.lsn, still_s=600.0, applied_s=600.0),
         with_sink(blockers=(replace(BLOCKER, seconds=0.3),)),
         with_process(replace(BRIDGE, waits=())),
         with_process(replace(BRIDGE, state="silent")),

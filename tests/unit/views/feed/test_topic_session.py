@@ -38,6 +38,9 @@ class Reader:
     def add(self, starts: Mapping[Partition, int]) -> None:
         self._starts |= starts
 
+    def again(self, starts: Mapping[Partition, int]) -> None:
+        raise NotImplementedError
+
     def poll(self, max_records: int, timeout_s: float) -> list[StoredRecord]:
         return []
 

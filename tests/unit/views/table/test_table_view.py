@@ -255,7 +255,7 @@ def test_the_only_value_of_a_key_needs_no_name() -> None:
         view.key("t", "x")
     for wrong in (b"x", b'{"other":1}', ("a", "b"), (1 << 70,)):
         with pytest.raises(WrongKey):
-            view.get("t", wrong)  # type: ignore[arg-type]
+            view.get("t", wrong)
 
 
 def test_waiting_for_an_lsn_and_for_an_offset(store: Store) -> None:

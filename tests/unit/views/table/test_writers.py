@@ -74,7 +74,7 @@ class Deployment:
 
 
 def schema(name: str = "items", color: str = "text", topic: str = TOPIC) -> TableSchema:
-    columns = (SchemaColumn("id", "int4", None), SchemaColumn("color", color, None))
+    columns = (SchemaColumn("id", "int4"), SchemaColumn("color", color))
     return TableSchema(f"{hash((name, color)) & 0xFFFF:016x}", "public", name, topic, ("id",), columns)
 
 
