@@ -92,8 +92,10 @@ def is_out_of_place(line: str) -> bool:
 
 
 def test_docstrings_are_sentences() -> None:
-    firsts = [(path, line, *text.split(maxsplit=1)) for path in code() for line, text in docstrings(path)]
-    found = [f"{path}:{line}: {word} {rest}" for path, line, word, *rest in firsts if word.strip(",.:") in PREPOSITIONS]
+    firsts = [(f"{path}:{line}", text) for path in code() for line, text in docstrings(path) if text]
+    found = [
+        f"{place}: {text.splitlines()[0]}" for place, text in firsts if text.split()[0].strip(",.:") in PREPOSITIONS
+    ]
     assert len(firsts) > 4_000
     assert not found, f"begin with what it is or does, not with a preposition: {found}"
 

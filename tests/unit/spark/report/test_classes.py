@@ -23,9 +23,9 @@ def test_a_replica_too_and_a_class_that_it_cannot_have_ends_the_run(kind: KeyCla
     found = not_identical({kind: 1}, "replica")
     if kind is KeyClass.FOREIGN:
         with pytest.raises(ValidationError, match="foreign"):
-            ReplicaCounts(table="t", lsn="0/1", **found)  # type: ignore[arg-type]  # names are checked when it runs
+            ReplicaCounts(table="t", lsn="0/1", **found)
     else:
-        counts = ReplicaCounts(table="t", lsn="0/1", **found)  # type: ignore[arg-type]  # names are checked when it runs
+        counts = ReplicaCounts(table="t", lsn="0/1", **found)
         assert (counts.differences > 0) == kind.is_difference
 
 
