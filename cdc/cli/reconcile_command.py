@@ -119,11 +119,16 @@ def reconcile(
 
         cdc reconcile public.orders --master spark://spark:7077 --report /shared/reports/today
     """
-    _check(
-        resume and folder is None,
-        (where, columns) != (None, None) and len(tables or ()) != 1,
-        bool(state) and passes > 1,
-    )
+    if resume and folder is None:
+        raise ConfigError("--resume needs --report", remedy="name the folder of the interrupted run: --report FOLDER")
+    if (where is not None or columns is not None) and len(tables or ()) != 1:
+        raise ConfigError(
+            "--where and --columns need exactly one table", remedy="name it: cdc reconcile public.orders …"
+        )
+    if state is not None and passes > 1:
+        raise ConfigError(
+            "--state and --passes cannot be combined", remedy="leave one out: --state keeps hashes of whole topics"
+        )
     loaded = load_config(config)
     configure(log_level, loaded.secrets())
     options = {
@@ -149,19 +154,6 @@ def _run(config: Config, job: ReconcileJob, repair: bool, *, asks: bool) -> int:
         job = job.model_copy(update={"keys_to": keys_to if repair else None})
         code = run_job("reconcile", job)
         return repair_and_verify(config, job, asks=asks) if repair and code == SOMETHING_WRONG else code
-
-
-def _check(misses_folder: bool, misses_table: bool, keeps_parts: bool) -> None:
-    if misses_folder:
-        raise ConfigError("--resume needs --report", remedy="name the folder of the interrupted run: --report FOLDER")
-    if misses_table:
-        raise ConfigError(
-            "--where and --columns need exactly one table", remedy="name it: cdc reconcile public.orders …"
-        )
-    if keeps_parts:
-        raise ConfigError(
-            "--state and --passes cannot be combined", remedy="leave one out: --state keeps hashes of whole topics"
-        )
 
 
 def _job(

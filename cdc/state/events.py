@@ -172,9 +172,13 @@ class EventSourced:
         folding = Folding(self._apply)
         for record in self._log.read():
             key = record.key or b""
-            # If a key has no stored state, an event after ``certain`` may have deleted it: fold on to that event
-            is_alive = (folded := folding.now.get(key)) is not None and folded.state is not None
-            if record.offset <= at[key] if key in at else record.offset < certain[record.partition] or is_alive:
+            if key in at:
+                is_in_state = record.offset <= at[key]
+            else:
+                # An event after ``certain`` may have deleted a key that has no stored state: fold on to that event
+                is_alive = (folded := folding.now.get(key)) is not None and folded.state is not None
+                is_in_state = record.offset < certain[record.partition] or is_alive
+            if is_in_state:
                 folding.take([record])
         found = []
         for key in stored.keys() | folding.now.keys():
@@ -214,10 +218,11 @@ class EventSourced:
         count = 0
         with self._writer.transaction():
             for key, folded in folding.now.items():
-                is_behind = (
-                    folded.state is not None if key not in stored else folded.event > event_in(stored[key].header)
-                )
-                if is_behind:
+                if key not in stored:
+                    lacks_events = folded.state is not None
+                else:
+                    lacks_events = folded.event > event_in(stored[key].header)
+                if lacks_events:
                     self._write(key, folded.state, folded.event)
                     count += 1
         return count

@@ -2,6 +2,9 @@
 
 Every answer comes from the store as one commit left it, and says what it is worth. Any number of threads may use one
 ``TableView``: it keeps only the facts of the newest version that it saw.
+
+What changes is told by the journal, which names keys; their rows are read as they are now. So every key converges, and
+a row that changed twice between two looks is returned once.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from cdc.base.lsn import LSN
 from cdc.views.store.port import Item, Key, Store, StoreSnapshot
-from cdc.views.table import follow
+from cdc.views.table import journal
 from cdc.views.table.answers import (
     EVERYTHING,
     ChangedRow,
@@ -21,12 +24,13 @@ from cdc.views.table.answers import (
     Evidence,
     Found,
     FoundMany,
+    Kind,
     Page,
     Range,
     Watched,
     evidence_of,
 )
-from cdc.views.table.cursors import cursor, order_after
+from cdc.views.table.cursors import Token, cursor, order_after, parse_token
 from cdc.views.table.equal_keys import equal_place
 from cdc.views.table.errors import NotLoaded, UnknownIndex, UnknownTable, WrongQuestion
 from cdc.views.table.facts import FACTS, Facts, TableFacts, fact_key, read_facts
@@ -44,6 +48,14 @@ POLL_S: Final = 0.02
 _CHECK_S: Final = 1.0
 """How often to check that this is still the same store. A store that was deleted and made anew has another id, and may
 be at the same version."""
+
+ENTRIES: Final = 100
+"""Commits of the journal that are read at once."""
+
+PAGE: Final = 1000
+"""Rows, or changes, that a watch reads at once."""
+
+_FOREVER_S: Final = 3600.0
 
 _VIEW: Final = fact_key("view")
 
@@ -72,7 +84,7 @@ class TableView:
 
     def facts(self) -> Facts:
         """Everything that the view says of itself and of its tables."""
-        return self._store.read(self.facts_in)
+        return self._store.read(self._facts_in)
 
     def tables(self) -> Mapping[str, TableFacts]:
         """The facts of all tables, by name."""
@@ -84,7 +96,7 @@ class TableView:
         Raises:
             WrongQuestion: no such table, or not a key of it.
         """
-        return self.keys_of(self.facts_of(self.facts(), table)).written(text)
+        return self._keys_of(self._facts_of(self.facts(), table)).written(text)
 
     def get(self, table: str, key: bytes | Sequence[Value]) -> Found:
         """Looks up the row of a key.
@@ -99,8 +111,8 @@ class TableView:
         """
 
         def query(snapshot: StoreSnapshot) -> Found:
-            facts = self.facts_in(snapshot)
-            known = self.loaded(facts, table)
+            facts = self._facts_in(snapshot)
+            known = self._loaded(facts, table)
             places = self._places(snapshot, known, (key,))
             stored = entries(snapshot, known.rows(), places)
             return _found(snapshot, known, places, stored, evidence_of(facts, known))[0]
@@ -111,8 +123,8 @@ class TableView:
         """Looks up the rows of many keys, all from one moment; raises as ``get``."""
 
         def query(snapshot: StoreSnapshot) -> FoundMany:
-            facts = self.facts_in(snapshot)
-            known = self.loaded(facts, table)
+            facts = self._facts_in(snapshot)
+            known = self._loaded(facts, table)
             places = self._places(snapshot, known, keys)
             evidence = evidence_of(facts, known)
             stored = entries(snapshot, known.rows(), places)
@@ -124,8 +136,8 @@ class TableView:
         """Counts the rows of a table; raises as ``get``."""
 
         def query(snapshot: StoreSnapshot) -> tuple[int, Evidence]:
-            facts = self.facts_in(snapshot)
-            known = self.loaded(facts, table)
+            facts = self._facts_in(snapshot)
+            known = self._loaded(facts, table)
             return snapshot.count(known.rows()), evidence_of(facts, known)
 
         return self._store.read(query)
@@ -139,8 +151,8 @@ class TableView:
         """
 
         def query(snapshot: StoreSnapshot) -> Page:
-            facts = self.facts_in(snapshot)
-            known = self.loaded(facts, table)
+            facts = self._facts_in(snapshot)
+            known = self._loaded(facts, table)
             evidence = evidence_of(facts, known)
             space, low, high = self._bounds(known, wanted)
             by = tuple(wanted.by)
@@ -168,10 +180,10 @@ class TableView:
         """
 
         def query(snapshot: StoreSnapshot) -> Sequence[ChangedRow]:
-            known = self.loaded(self.facts_in(snapshot), table)
+            known = self._loaded(self._facts_in(snapshot), table)
             _, low, high = self._bounds(known, wanted._replace(by={}))
             low = max(low, after + b"\0") if after else low
-            return unreadable_keys(snapshot, known, self.keys_of(known), (low, high), wanted.limit)
+            return unreadable_keys(snapshot, known, self._keys_of(known), (low, high), wanted.limit)
 
         return self._store.read(query)
 
@@ -186,7 +198,27 @@ class TableView:
         Raises:
             WrongQuestion: no such table, or an invalid token.
         """
-        return follow.changes(self, token, tables, limit)
+
+        def query(snapshot: StoreSnapshot) -> Changes:
+            facts = self._facts_in(snapshot)
+            for table in tables:
+                self._facts_of(facts, table)
+            store_id = facts.view.store_id if facts.view else ""
+            now = Token(store_id, snapshot.version)
+            if not token:
+                return Changes((), now.text(), {}, now.version)
+            since = parse_token(token)
+            if since.store_id != store_id:
+                return Changes((), now.text(), dict.fromkeys(tables, "the store was recreated"), now.version)
+            told = journal.read(snapshot, since.version, ENTRIES)
+            if told.is_gap:
+                why = "the journal does not reach back so far"
+                return Changes((), now.text(), dict.fromkeys(tables, why), now.version)
+            found = _ChangedKeys(tables, limit)
+            reached = found.take(told, since)
+            return Changes(self._changed_rows(facts, snapshot, found), reached.text(), found.reset, now.version)
+
+        return self._store.read(query)
 
     def watch(
         self, table: str, stop: threading.Event, wanted: Range = EVERYTHING, token: str = ""
@@ -203,7 +235,29 @@ class TableView:
             WrongQuestion: no such table, or an invalid token.
             NotLoaded: the table has no rows to show yet.
         """
-        return follow.watch(self, table, stop, wanted, token)
+        low, high = self._key_bounds(table, wanted)
+        while not stop.is_set():
+            if not token:
+                token = self.changes("", (table,), 1).token
+                yield from self._all_rows(table, wanted, stop)
+                if not stop.is_set():
+                    yield Watched("snapshot", token=token)
+                continue
+            found = self.changes(token, (table,), PAGE)
+            if found.reset:
+                token = ""
+                low, high = self._key_bounds(table, wanted)  # the table may have another key now
+                yield Watched("reset", reason=found.reset[table])
+                continue
+            told = [each for each in found.changed if low <= each.order < high]
+            for each in told:
+                # Only the last event has a token: a watch that went on from an earlier one would miss those after it.
+                last = found.token if each is told[-1] else ""
+                kind: Kind = "row" if each.row else "unreadable" if each.unreadable else "delete"
+                yield Watched(kind, each.key, each.row, last, unreadable=each.unreadable)
+            token = found.token
+            if parse_token(token).version >= found.version:
+                self._wait_beyond(found.version, _FOREVER_S, stop)
 
     def wait_for_lsn(
         self, lsn: LSN, timeout_s: float, stop: threading.Event | None = None, *, timeline: int = 0
@@ -247,7 +301,7 @@ class TableView:
 
         return self._wait(is_shown, timeout_s, stop)
 
-    def wait_beyond(self, version: int, timeout_s: float, stop: threading.Event | None = None) -> bool:
+    def _wait_beyond(self, version: int, timeout_s: float, stop: threading.Event | None = None) -> bool:
         """Waits until a later version is committed; returns False if none is in time, or when ``stop`` is set."""
         stop, ends_at = stop or threading.Event(), time.monotonic() + timeout_s
         while self._store.version() <= version:
@@ -256,11 +310,7 @@ class TableView:
                 return False
         return True
 
-    def read(self, query: Callable[[StoreSnapshot], Result]) -> Result:
-        """Runs a query on the store; in the query, ``facts_in`` describes the tables."""
-        return self._store.read(query)
-
-    def facts_in(self, snapshot: StoreSnapshot) -> Facts:
+    def _facts_in(self, snapshot: StoreSnapshot) -> Facts:
         """The facts in a snapshot. They are decoded only if its version differs from that of the previous call."""
         known, now = self._facts, time.monotonic()
         is_same = known is not None and known.facts.version == snapshot.version
@@ -271,7 +321,7 @@ class TableView:
         self._facts = _Known(facts, view, now + _CHECK_S)
         return facts
 
-    def facts_of(self, facts: Facts, table: str) -> TableFacts:
+    def _facts_of(self, facts: Facts, table: str) -> TableFacts:
         """The facts of one table.
 
         Raises:
@@ -286,24 +336,24 @@ class TableView:
                 remedy="name it with its schema, and let view.tables choose it",
             ) from None
 
-    def loaded(self, facts: Facts, table: str) -> TableFacts:
+    def _loaded(self, facts: Facts, table: str) -> TableFacts:
         """The facts of a table that has rows to show.
 
         Raises:
             UnknownTable: there is no such table.
             NotLoaded: it has none yet.
         """
-        known = self.facts_of(facts, table)
+        known = self._facts_of(facts, table)
         if not known.is_shown:
             raise NotLoaded(f"{table} is being read for the first time", remedy="ask again when it is whole")
         return known
 
-    def bounds(self, table: str, wanted: Range) -> tuple[bytes, bytes]:
+    def _key_bounds(self, table: str, wanted: Range) -> tuple[bytes, bytes]:
         """The first order of a range of keys, and the order after its last key; raises as ``watch``."""
-        _, low, high = self._bounds(self.loaded(self.facts(), table), wanted._replace(by={}))
+        _, low, high = self._bounds(self._loaded(self.facts(), table), wanted._replace(by={}))
         return low, high
 
-    def keys_of(self, table: TableFacts) -> TableKeys:
+    def _keys_of(self, table: TableFacts) -> TableKeys:
         """Reads and writes the keys of a table; made once for each form of key."""
         shape = (table.key_kind, table.key)
         keys = self._keys.get(shape)
@@ -315,7 +365,7 @@ class TableView:
         self, snapshot: StoreSnapshot, table: TableFacts, keys: Sequence[bytes | Sequence[Value]]
     ) -> Sequence[Key]:
         """The places of the keys' rows. If there is no row under a key as it is spelled, an equal key is looked up."""
-        written = self.keys_of(table)
+        written = self._keys_of(table)
         places = [*map(written.place, keys)]
         if not written.has_equal_keys:
             return places
@@ -332,9 +382,39 @@ class TableView:
         try:
             if wanted.by:
                 return _index_bounds(table, wanted.by)
-            return (table.rows(), *self.keys_of(table).bounds(wanted))
+            return (table.rows(), *self._keys_of(table).bounds(wanted))
         except (ValueError, TypeError) as error:
             raise WrongQuestion(f"{table.name}: {error}") from error
+
+    def _all_rows(self, table: str, wanted: Range, stop: threading.Event) -> Iterator[Watched]:
+        """Yields all rows, page by page. The caller took its token before, so what changes meanwhile is sent again."""
+        page = wanted._replace(by={}, limit=PAGE, after=None)
+        while not stop.is_set():
+            found = self.scan(table, page)
+            yield from (Watched("row", row.key, row) for row in found.rows)
+            if found.after is None:
+                break
+            page = page._replace(after=found.after)
+        last = b""
+        while not stop.is_set() and (told := self.unreadable(table, page, last)):
+            yield from (Watched("unreadable", each.key, unreadable=each.unreadable) for each in told)
+            last = told[-1].order
+
+    def _changed_rows(self, facts: Facts, snapshot: StoreSnapshot, found: _ChangedKeys) -> list[ChangedRow]:
+        rows: list[ChangedRow] = []
+        for table, changed in found.keys.items():
+            if table in found.reset or not changed:
+                continue
+            known = facts.tables[table]
+            form = self._keys_of(known)
+            keys = [Key(order, text) for order, text in changed.items()]
+            stored = snapshot.get(known.rows(), keys)
+            no_rows = unreadable_of(snapshot, known, keys, stored)
+            for key, value in zip(keys, stored, strict=True):
+                row = None if value is None else unpack(value)
+                text = row.key if row else form.as_json(key.text)
+                rows.append(ChangedRow(table, text, row, key.order, no_rows.get(key.order)))
+        return rows
 
     def _wait(self, is_shown: Callable[[Facts], bool], timeout_s: float, stop: threading.Event | None) -> bool:
         ends_at = time.monotonic() + timeout_s
@@ -342,8 +422,35 @@ class TableView:
             facts = self.facts()
             if is_shown(facts):
                 return True
-            if not self.wait_beyond(facts.version, ends_at - time.monotonic(), stop):
+            if not self._wait_beyond(facts.version, ends_at - time.monotonic(), stop):
                 return False
+
+
+class _ChangedKeys:
+    """The keys that changed, each once, and the tables to be read anew."""
+
+    def __init__(self, tables: Sequence[str], limit: int) -> None:
+        self._tables = tables
+        self._limit = limit
+        self.keys: dict[str, dict[bytes, bytes]] = {table: {} for table in tables}
+        self.reset: dict[str, str] = {}
+
+    def take(self, told: journal.JournalCommits, since: Token) -> Token:
+        """Takes entries until there are enough keys; returns a token for what was taken."""
+        skipped, left = since.keys, self._limit
+        for version, entry in told.entries:
+            for table in {*entry.reset} & {*self._tables}:
+                self.reset[table] = "it was read anew"
+                self.keys[table].clear()
+            changed = [(table, key) for table in self._tables for key in entry.keys.get(table, ())]
+            shown = changed[skipped : skipped + left]
+            for table, key in shown:
+                self.keys[table][key.order] = key.text
+            left -= len(shown)
+            if skipped + len(shown) < len(changed):
+                return Token(since.store_id, version - 1, skipped + len(shown))
+            skipped = 0
+        return Token(since.store_id, told.version)
 
 
 def _index_bounds(table: TableFacts, by: Mapping[str, Value]) -> tuple[str, bytes, bytes]:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from cdc.views.store.memory import MemoryStore
 from cdc.views.store.open import open_store
 from cdc.views.store.port import Store
-from cdc.views.table import follow, journal
+from cdc.views.table import journal, table_view
 from cdc.views.table.answers import Changes, Range, Watched
 from cdc.views.table.errors import UnknownTable, WrongCursor, WrongQuestion
 from cdc.views.table.facts import KeyColumn
@@ -106,7 +106,7 @@ def test_a_token_that_the_journal_does_not_know_is_reset(store: Store, monkeypat
         filled.put(row("eu", number))
     assert view.changes(token, TABLES).reset == {"public.items": "the journal does not reach back so far"}
     for other in ("second-1-0", "-0-0"):
-        assert view.changes(other, TABLES).reset == {"public.items": "the store was made anew"}
+        assert view.changes(other, TABLES).reset == {"public.items": "the store was recreated"}
     for nonsense in ("x", "first-1", "first-1-é", "first-1--1"):
         with pytest.raises(WrongCursor, match="invalid token"):
             view.changes(nonsense, TABLES)
@@ -145,7 +145,7 @@ class Watcher:
 
 
 def test_watching_brings_the_rows_and_then_what_changes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "_PAGE", 2)
+    monkeypatch.setattr(table_view, "PAGE", 2)
     filled, view = Filled(store), TableView(store)
     filled.put(*(row("eu", number) for number in range(3)), row("us", 9))
     watcher = Watcher(view, Range(prefix=("eu",)))
