@@ -51,7 +51,8 @@ _LAGS: Final = re.compile(
     r"\b(?:be|been|being|is|are|was|were|not|far|further|or|of|says|means|state"
     r"|fall|falls|fell|fallen|falling|lag|lags|stay|stays"
     r"|s|ms|seconds?|minutes?|bytes?|WAL|records?|rows?) behind\b"
-    r"|[\"'`]behind[\"'`]|is_behind|behind a proxy|Cdc\w+Behind\b|(?:how_far|fall|bytes|seconds)_behind|\bbehind_(?:ms|s)\b",
+    r"|[\"'`]behind[\"'`]|is_behind|behind a proxy|Cdc\w+Behind\b|(?:how_far|fall|bytes|seconds)_behind"
+    r"|\bbehind_(?:ms|s)\b",
     re.IGNORECASE,
 )
 """Where ``behind`` may stand: for a lag, and as the state of that name."""
