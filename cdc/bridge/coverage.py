@@ -49,7 +49,7 @@ class ProgressGoes(enum.Enum):
 
     INSIDE = "committed in the Kafka transaction, while the loop waits"
     AFTER = "published after the rows, while more rows go out"
-    LATER = "drawn up when the current one is stored"
+    LATER = "drawn up after the current one"
 
 
 class CoverageRule(NamedTuple):

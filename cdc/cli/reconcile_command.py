@@ -119,16 +119,12 @@ def reconcile(
 
         cdc reconcile public.orders --master spark://spark:7077 --report /shared/reports/today
     """
-    if resume and folder is None:
-        raise ConfigError("--resume needs --report", remedy="name the folder of the interrupted run: --report FOLDER")
-    if (where is not None or columns is not None) and len(tables or ()) != 1:
-        raise ConfigError(
-            "--where and --columns need exactly one table", remedy="name it: cdc reconcile public.orders …"
-        )
-    if state is not None and passes > 1:
-        raise ConfigError(
-            "--state and --passes cannot be combined", remedy="leave one out: --state keeps hashes of whole topics"
-        )
+    if resume:
+        _refuse_resuming_nowhere(folder)
+    if where is not None or columns is not None:
+        _refuse_all_but_one(tables or ())
+    if state is not None:
+        _refuse_parts(passes)
     loaded = load_config(config)
     configure(log_level, loaded.secrets())
     options = {
@@ -154,6 +150,25 @@ def _run(config: Config, job: ReconcileJob, repair: bool, *, asks: bool) -> int:
         job = job.model_copy(update={"keys_to": keys_to if repair else None})
         code = run_job("reconcile", job)
         return repair_and_verify(config, job, asks=asks) if repair and code == SOMETHING_WRONG else code
+
+
+def _refuse_resuming_nowhere(folder: Path | None) -> None:
+    if folder is None:
+        raise ConfigError("--resume needs --report", remedy="name the folder of the interrupted run: --report FOLDER")
+
+
+def _refuse_all_but_one(tables: Sequence[str]) -> None:
+    if len(tables) != 1:
+        raise ConfigError(
+            "--where and --columns need exactly one table", remedy="name it: cdc reconcile public.orders …"
+        )
+
+
+def _refuse_parts(passes: int) -> None:
+    if passes > 1:
+        raise ConfigError(
+            "--state and --passes cannot be combined", remedy="leave one out: --state keeps hashes of whole topics"
+        )
 
 
 def _job(

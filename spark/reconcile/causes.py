@@ -57,7 +57,7 @@ class KnownDifference:
     """Everything that is known about one difference.
 
     Attributes:
-        verdict: the class of the difference, in the topic's terms even for a replica (``missing_in_topic``, …).
+        difference: the class of the difference, in the topic's terms even for a replica (``missing_in_topic``, …).
         side: ``topic`` if the source was compared with the topic, ``replica`` if a replica was, at its own LSN.
         source: the row in the database that was read: the source, or the replica; None if there is none.
         topic: the row in the topic; None if there is none.
@@ -70,7 +70,7 @@ class KnownDifference:
         foreign: why the bridge cannot have written the record; empty if it can.
     """
 
-    verdict: KeyClass
+    difference: KeyClass
     source: Row | None
     topic: Row | None
     key: bytes
@@ -91,7 +91,7 @@ def differing_columns(source: Row, topic: Row) -> tuple[str, ...]:
 
 def likely_cause(finding: KnownDifference) -> str:
     """Returns the sentence, always the same for the same facts. The text before the colon is the kind of cause."""
-    if not finding.verdict.is_difference:
+    if not finding.difference.is_difference:
         return "nothing is proven to differ"
     record = finding.record
     if finding.key != finding.canonical_key:
@@ -113,11 +113,11 @@ def likely_cause(finding: KnownDifference) -> str:
         return f"unreadable value: {_by(record)} does not hold a row{_unreadable(finding)}"
     if record is not None and record.newer_before:
         return f"stale version: {record} was appended after a newer record of this key"
-    if finding.verdict is KeyClass.EXTRA_IN_TOPIC:
+    if finding.difference is KeyClass.EXTRA_IN_TOPIC:
         return (
             f"missed tombstone: the source does not have this row, and no tombstone in the topic deletes {_by(record)}"
         )
-    if finding.verdict is KeyClass.MISSING_IN_TOPIC:
+    if finding.difference is KeyClass.MISSING_IN_TOPIC:
         return _missing_cause(record)
     return _mismatch_cause(finding)
 
@@ -128,7 +128,7 @@ def _replica_cause(finding: KnownDifference) -> str:
         KeyClass.MISSING_IN_TOPIC: "it has a row that the topic does not have",
         KeyClass.EXTRA_IN_TOPIC: "it lacks a row that the topic has",
         KeyClass.VALUE_MISMATCH: "its row is not the one that the topic has",
-    }[finding.verdict]
+    }[finding.difference]
     return f"replica changed by others than the sink: {what}"
 
 

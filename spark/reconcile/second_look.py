@@ -75,7 +75,7 @@ TopicRow: TypeAlias = Mapping[str, str | None] | UnreadableValue | None
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Everything besides the key itself that the verdict on a key depends on.
+    """Everything besides the key itself that the class of a key depends on.
 
     Attributes:
         table: the table, with its columns.
@@ -172,7 +172,7 @@ def _judged(rule: Rule, row: Mapping[str, Any]) -> dict[str, Any]:
     # The sink ignores records outside of the key's own partition, so they do not count against a replica.
     states = [each for each in row["states"] or [] if rule.side == "topic" or each["partition"] == home]
     topic_rows = {each["partition"]: _topic_row(each, rule) for each in states}
-    verdict = judge_scattered(
+    difference = judge_scattered(
         _compared(source, rule),
         [_state(each, topic_rows[each["partition"]], rule) for each in states],
         home,
@@ -186,7 +186,7 @@ def _judged(rule: Rule, row: Mapping[str, Any]) -> dict[str, Any]:
     shown = _shown(source, topic, rule)
     foreign = None if told is None else _why_foreign(told, rule)
     finding = KnownDifference(
-        verdict=verdict,
+        difference=difference,
         source=shown[0],
         topic=shown[1],
         key=key,
@@ -201,7 +201,7 @@ def _judged(rule: Rule, row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "key": key.decode("utf-8", "backslashreplace"),
         "key_bytes": key,
-        "difference": verdict.value,
+        "difference": difference.value,
         "source": source,
         "other": topic,
         "differing": list(differing_columns(shown[0], shown[1])) if shown[0] and shown[1] else [],
@@ -213,7 +213,7 @@ def _judged(rule: Rule, row: Mapping[str, Any]) -> dict[str, Any]:
         "seq": header.seq if header else None,
         "xid": header.xid if header else None,
         "commit_ts_us": header.ts if header else None,
-        "cause": likely_cause(finding) if verdict.is_difference else "",
+        "cause": likely_cause(finding) if difference.is_difference else "",
         "bucket": row["key_hash"] % BUCKETS,
         "key_hash": row["key_hash"],
         "home_partition": home,

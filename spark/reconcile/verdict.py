@@ -52,7 +52,7 @@ Digest: TypeAlias = bytes | str | int | tuple[object, ...]
 
 
 class KeyClass(StrEnum):
-    """The verdict on a key. The values appear in the report."""
+    """The class of a key. The values appear in the report."""
 
     IDENTICAL = "identical"
     MISSING_IN_TOPIC = "missing_in_topic"
@@ -166,7 +166,7 @@ def is_outrun(pinned_ms: int, kept_since_ms: int) -> bool:
 
 
 def judge(source: Digest | None, state: TopicState, *, rereads: bool = False, outrun: bool = False) -> KeyClass:
-    """Returns the verdict on a key that was found in one partition at most.
+    """Returns the class of a key that was found in one partition at most.
 
     Args:
         source: digest of the row at S; None if there is no row.
@@ -188,7 +188,7 @@ def judge(source: Digest | None, state: TopicState, *, rereads: bool = False, ou
 def judge_scattered(
     source: Digest | None, states: Sequence[TopicState], home: int, *, rereads: bool = False, outrun: bool = False
 ) -> KeyClass:
-    """Returns the verdict on a key that was found in several partitions, or in one where it does not belong.
+    """Returns the class of a key that was found in several partitions, or in one where it does not belong.
 
     Args:
         source: as for ``judge``.
@@ -198,13 +198,13 @@ def judge_scattered(
         outrun: as for ``judge``.
     """
     at_home = next((each for each in states if each.partition == home), ABSENT)
-    verdict = judge(source, at_home, rereads=rereads, outrun=outrun)
-    if verdict is not KeyClass.IDENTICAL:
-        return verdict
+    found = judge(source, at_home, rereads=rereads, outrun=outrun)
+    if found is not KeyClass.IDENTICAL:
+        return found
     strays = [each for each in states if each.partition != home]
     if not outrun and any(each.kept and each.digest is not None for each in strays):
         return KeyClass.EXTRA_IN_TOPIC
-    return verdict if all(each.kept and each.digest is None for each in strays) else KeyClass.IN_FLIGHT
+    return found if all(each.kept and each.digest is None for each in strays) else KeyClass.IN_FLIGHT
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ MEANING: Final[dict[DifferenceClass, str]] = {
     "extra_in_replica": "the replica has the row, but the topic has no live record of its key",
     "value_mismatch": "both have the key, but at least one column differs",
     "foreign": "the row is right, but another program wrote the record",
-    "in_flight": "not judged: the key changed while it was compared",
+    "in_flight": "not judged: a newer record may have erased the one to compare",
 }
 
 OPERATION: Final = {"c": "insert", "u": "update", "d": "delete", "r": "backfill", "t": "truncate"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cdc.bridge.coverage import RULES, TRANSITIONS, Coverage, CoverageEvent, Delivery
+from cdc.bridge.coverage import RULES, TRANSITIONS, Coverage, CoverageEvent, CoverageRule, Delivery
 from cdc.contract.table_states import MEANINGS, TableEvent, TableState
 from cdc.contract.table_states import TRANSITIONS as TABLE_TRANSITIONS
 from tests.architecture.pages import page
@@ -21,11 +21,18 @@ def rules(delivery: Delivery) -> str:
     """What the bridge does in each case."""
     found = [["case", "meaning", "the next rows go", "the next progress is", "it is due"]]
     for case, rule in RULES[delivery].items():
-        due = "as the batch says" if case is Coverage.IN_TRANSACTION else ""
-        if rule.every_s is not None:
-            due = f"{rule.every_s:g} s after the last" + ("" if rule.when_idle else ", if the stream has moved")
-        found.append([words(case), case.value, rule.rows.value, rule.progress.value, due])
+        found.append([words(case), case.value, rule.rows.value, rule.progress.value, due(case, rule)])
     return table(*found)
+
+
+def due(case: Coverage, rule: CoverageRule) -> str:
+    """When the next progress is due."""
+    if case is Coverage.IN_TRANSACTION:
+        return "when the Kafka transaction is full or old, or the stream pauses after a commit"
+    if rule.every_s is None:
+        return "when the current one is stored"
+    condition = "even if nothing was sent" if rule.when_idle else "if the stream has moved"
+    return f"{rule.every_s:g} s after the last" + ("" if case is Coverage.AHEAD else f", {condition}")
 
 
 def transitions() -> str:
