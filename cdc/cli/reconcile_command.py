@@ -139,7 +139,7 @@ def reconcile(
         "samples": samples,
         "redact": redact,
     }
-    job = _job(loaded, tables or (), folder, spark_settings(master, conf=conf or ()), replica, options)
+    job = reconcile_job(loaded, tables or (), folder, spark_settings(master, conf=conf or ()), replica, options)
     raise typer.Exit(_run(loaded, job, repair, asks=not yes))
 
 
@@ -164,7 +164,7 @@ def _check(misses_folder: bool, misses_table: bool, keeps_parts: bool) -> None:
         )
 
 
-def _job(
+def reconcile_job(
     config: Config,
     tables: Sequence[str],
     folder: Path | None,
@@ -172,6 +172,7 @@ def _job(
     replica: bool,
     options: Mapping[str, Any],
 ) -> ReconcileJob:
+    """Describes the comparison that the command line asks for, and makes its folder."""
     run = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     place = (folder or Path(f"reconcile-{run}")).resolve()
     place.mkdir(parents=True, exist_ok=True)

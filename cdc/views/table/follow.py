@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cdc.views.table.table_view import TableView
 
 _ENTRIES: Final = 100
-_PAGE: Final = 1000
+PAGE: Final = 1000
 _FOREVER_S: Final = 3600.0
 
 
@@ -60,7 +60,7 @@ def watch(view: TableView, table: str, stop: threading.Event, wanted: Range, tok
             if not stop.is_set():
                 yield Watched("snapshot", token=token)
             continue
-        found = changes(view, token, (table,), _PAGE)
+        found = changes(view, token, (table,), PAGE)
         if found.reset:
             token = ""
             low, high = view.bounds(table, wanted)  # the table may have another key now
@@ -79,7 +79,7 @@ def watch(view: TableView, table: str, stop: threading.Event, wanted: Range, tok
 
 def _snapshot(view: TableView, table: str, wanted: Range, stop: threading.Event) -> Iterator[Watched]:
     """Yields all rows, page by page. The caller took its token before, so what changes meanwhile is sent again."""
-    page = wanted._replace(by={}, limit=_PAGE, after=None)
+    page = wanted._replace(by={}, limit=PAGE, after=None)
     while not stop.is_set():
         found = view.scan(table, page)
         yield from (Watched("row", row.key, row) for row in found.rows)

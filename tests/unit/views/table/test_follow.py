@@ -145,7 +145,7 @@ class Watcher:
 
 
 def test_watching_brings_the_rows_and_then_what_changes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "_PAGE", 2)
+    monkeypatch.setattr(follow, "PAGE", 2)
     filled, view = Filled(store), TableView(store)
     filled.put(*(row("eu", number) for number in range(3)), row("us", 9))
     watcher = Watcher(view, Range(prefix=("eu",)))
