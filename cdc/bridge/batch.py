@@ -17,13 +17,13 @@ from typing import Final
 from cdc.bridge.decode.walsender import sent_ts
 
 _MAX_ROWS: Final = 50_000
-_FIRST_BYTES, _LEAST_BYTES, _MAX_BYTES = 1024 * 1024, 64 * 1024, 32 * 1024 * 1024
+FIRST_BYTES, _LEAST_BYTES, _MAX_BYTES = 1024 * 1024, 64 * 1024, 32 * 1024 * 1024
 """A session begins with the first size, and doubles it with each commit of about that size. If it began with the
 largest, its commit over a slow network would take longer than Kafka keeps a transaction open, in every session again.
 """
 _LONG_COMMIT_S: Final = 10.0
 """Well below the minute after which Kafka or the bridge gives a transaction up."""
-_MIN_AGE_S, _MAX_AGE_S = 0.05, 1.0
+MIN_AGE_S, MAX_AGE_S = 0.05, 1.0
 _AGE_PER_COMMIT: Final = 20.0
 _BUSY_AGE_PER_COMMIT, _MAX_BUSY_AGE_S = 4.0, 0.05
 """A streamed change may wait this many times as long as the last commit took while a backfill goes on, but never longer
@@ -48,14 +48,14 @@ class Batch:
         self._rows = 0
         self._bytes = self._outside_bytes = 0
         self._opened_at = 0.0
-        self._max_age_s = _MIN_AGE_S
+        self._max_age_s = MIN_AGE_S
         self._streamed_at: float | None = None
         self._newest_at = -_LIVE_S
         self._busy_age_s = 0.0
         self.rest_s = 0.0
         self._last = b""
         self._commit_ts = 0
-        self._max_bytes = _FIRST_BYTES
+        self._max_bytes = FIRST_BYTES
 
     @property
     def is_empty(self) -> bool:
@@ -123,4 +123,4 @@ class Batch:
         self._streamed_at = None
         self.rest_s = min(took_s * _REST_PER_COMMIT, _MAX_REST_S)
         self._busy_age_s = min(took_s * _BUSY_AGE_PER_COMMIT, _MAX_BUSY_AGE_S)
-        self._max_age_s = min(max(took_s * _AGE_PER_COMMIT, _MIN_AGE_S), _MAX_AGE_S)
+        self._max_age_s = min(max(took_s * _AGE_PER_COMMIT, MIN_AGE_S), MAX_AGE_S)

@@ -30,13 +30,17 @@ class BridgeMeter:
         counts: counters by table, read at every Kafka commit.
         stop: set when the HTTP server fails; leaving the ``with`` block then raises the reason.
         more: pages beside metrics and probes.
+
+    Attributes:
+        registry: the metrics, as they are served.
     """
 
     def __init__(
         self, http: HttpConfig, counts: CountsByTable, stop: threading.Event, more: OpenPages | None = None
     ) -> None:
         self._metrics = BridgeMetrics()
-        self._slot = SlotMeter(SlotMetrics(self._metrics.registry))
+        self.registry = self._metrics.registry
+        self._slot = SlotMeter(SlotMetrics(self.registry))
         self._counts = counts
         self._exported: dict[str, TableCounts] = {}
         self._published: LSN | None = None
@@ -51,7 +55,7 @@ class BridgeMeter:
         self._backfilled: dict[str, tuple[str, int]] = {}
         self._server: HealthServer | None = None
         if http.bridge_port is not None:
-            self._server = HealthServer(http.host, http.bridge_port, self._metrics.registry, self._ready, stop, more)
+            self._server = HealthServer(http.host, http.bridge_port, self.registry, self._ready, stop, more)
 
     def __enter__(self) -> BridgeMeter:
         if self._server is not None:

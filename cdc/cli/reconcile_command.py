@@ -121,7 +121,7 @@ def reconcile(
     """
     if resume:
         _refuse_resuming_nowhere(folder)
-    if where is not None or columns is not None:
+    if (where, columns) != (None, None):
         _refuse_all_but_one(tables or ())
     if state is not None:
         _refuse_parts(passes)
@@ -140,7 +140,7 @@ def reconcile(
         "samples": samples,
         "redact": redact,
     }
-    job = _job(loaded, tables or (), folder, spark_settings(master, conf=conf or ()), replica, options)
+    job = reconcile_job(loaded, tables or (), folder, spark_settings(master, conf=conf or ()), replica, options)
     raise typer.Exit(_run(loaded, job, repair, asks=not yes))
 
 
@@ -171,7 +171,7 @@ def _refuse_parts(passes: int) -> None:
         )
 
 
-def _job(
+def reconcile_job(
     config: Config,
     tables: Sequence[str],
     folder: Path | None,
@@ -179,6 +179,7 @@ def _job(
     replica: bool,
     options: Mapping[str, Any],
 ) -> ReconcileJob:
+    """Describes the comparison that the command line asks for, and makes its folder."""
     run = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     place = (folder or Path(f"reconcile-{run}")).resolve()
     place.mkdir(parents=True, exist_ok=True)

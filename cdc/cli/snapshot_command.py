@@ -93,7 +93,7 @@ def _describe(
     config: Config, deployment: JobDeployment, spark: SparkSettings, as_of: AsOf, folder: Path, keep: int | None
 ) -> SnapshotJob:
     with connect(config.source.connection(), application_name="cdc snapshot") as connection:
-        lsn, now_us = _position(connection)
+        lsn, now_us = source_position(connection)
     return SnapshotJob(
         spark=spark,
         kafka=deployment.kafka,
@@ -107,7 +107,7 @@ def _describe(
     )
 
 
-def _position(connection: psycopg.Connection[tuple[object, ...]]) -> tuple[str, int]:
+def source_position(connection: psycopg.Connection[tuple[object, ...]]) -> tuple[str, int]:
     """Returns the source's WAL position, and its clock in µs since 1970."""
     with source_errors("asking for the source's position"):
         row = connection.execute(_HERE).fetchone()

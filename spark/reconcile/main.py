@@ -35,7 +35,7 @@ from cdc.spark.source.held_snapshot import connect, reading
 _EXIT_CODES: Final[dict[Verdict, int]] = {"identical": 0, "different": 1, "not_verified": 2}
 
 
-class _SourceTimeline(NamedTuple):
+class SourceTimeline(NamedTuple):
     """The source and its timeline, which changes with each failover or restore."""
 
     source: Source
@@ -74,7 +74,7 @@ def reconcile(job: ReconcileJob, session: AbstractContextManager[SparkSession]) 
     started, watch = _now(), Stopwatch()
     with ExitStack() as stack:
         folder = stack.enter_context(occupied(job))
-        server = _server(job)
+        server = timeline_of(job)
         brokers = Brokers(job.kafka)
         stack.callback(brokers.close)
         _begin(job, server, brokers, folder)
@@ -99,7 +99,7 @@ def reconcile(job: ReconcileJob, session: AbstractContextManager[SparkSession]) 
     return redacted(report) if job.redact else report
 
 
-def _begin(job: ReconcileJob, server: _SourceTimeline, brokers: Brokers, folder: RunFolder) -> None:
+def _begin(job: ReconcileJob, server: SourceTimeline, brokers: Brokers, folder: RunFolder) -> None:
     """Notes which comparison this is, and refuses to resume another one."""
     topics = {each.topic for each in job.tables}
     identity = identity_of(job, str(server), brokers.topic_ids(topics))
@@ -133,7 +133,12 @@ def _report(
     )
 
 
-def _server(job: ReconcileJob) -> _SourceTimeline:
+def timeline_of(job: ReconcileJob) -> SourceTimeline:
+    """Asks the source who it is.
+
+    Raises:
+        JobError: it does not answer.
+    """
     with contextlib.closing(connect(job.source)) as conn, reading("asking who it is"):
         row = conn.execute(
             "SELECT pg_catalog.current_setting('server_version'), system_identifier::text, timeline_id"
@@ -147,7 +152,7 @@ def _server(job: ReconcileJob) -> _SourceTimeline:
         server_version=row[0],
         system_identifier=row[1],
     )
-    return _SourceTimeline(source, row[2])
+    return SourceTimeline(source, row[2])
 
 
 def _worst(verdicts: set[Verdict]) -> Verdict:

@@ -171,9 +171,9 @@ def _judged(rule: Rule, row: Mapping[str, Any]) -> dict[str, Any]:
     home = partition_of(key, rule.partitions)
     # The sink ignores records outside of the key's own partition, so they do not count against a replica.
     states = [each for each in row["states"] or [] if rule.side == "topic" or each["partition"] == home]
-    topic_rows = {each["partition"]: _topic_row(each, rule) for each in states}
+    topic_rows = {each["partition"]: topic_row(each, rule) for each in states}
     difference = judge_scattered(
-        _compared(source, rule),
+        compared_columns(source, rule),
         [_state(each, topic_rows[each["partition"]], rule) for each in states],
         home,
         rereads=rule.table.rereads,
@@ -231,7 +231,7 @@ def _state(state: Mapping[str, Any], row: TopicRow, rule: Rule) -> TopicState:
     return TopicState(
         partition=state["partition"],
         offset=state["offset"],
-        digest=_compared(row, rule),
+        digest=compared_columns(row, rule),
         toast_newer=";toast=newer" in (state["header"] or ""),
         oldest_invisible_ms=oldest,
         kept=oldest is None or oldest > rule.kept_since_ms,
@@ -246,7 +246,7 @@ def _why_foreign(state: Mapping[str, Any], rule: Rule) -> ForeignReason | None:
     return rule.origin.why_foreign(rule.table.topic, state["header"], state["other_header"])
 
 
-def _compared(row: TopicRow, rule: Rule) -> tuple[object, ...] | None:
+def compared_columns(row: TopicRow, rule: Rule) -> tuple[object, ...] | None:
     """Returns the columns of a row that count.
 
     A column that an older record lacks is NULL, as for any reader of the topic. A replica does not keep the blanks
@@ -272,7 +272,7 @@ def _shown(
     return only(source), only(topic)
 
 
-def _topic_row(state: Mapping[str, Any], rule: Rule) -> TopicRow:
+def topic_row(state: Mapping[str, Any], rule: Rule) -> TopicRow:
     """Returns the row in the latest record that counts; None if that is a tombstone, or if there is none."""
     if state["offset"] is None or state["value"] is None:
         return None

@@ -102,7 +102,7 @@ class Judge:
         lag: tuple[int | None, float | None] = (None, None)
         try:
             with as_job_errors():
-                lag = _lag(job, self._bridge)
+                lag = lag_of(job, self._bridge)
                 compared = TableRun(job, table, tools, self._bridge, self._server, self._work, _say).compare()
                 if (equal := self._replicas.get(table.qualified_name)) is not None:
                     replica = ComparedReplica(equal, None)
@@ -180,7 +180,7 @@ def _assembled(
             histograms=histograms,
             samples=samples,
             stages=(),
-            keys_path=_keep_keys(job, table, [(found, "topic"), (replica.findings, "replica")] if differs else []),
+            keys_path=keep_keys(job, table, [(found, "topic"), (replica.findings, "replica")] if differs else []),
             repair=_repair(job, table, counts, replica),
         )
     stages = tuple(Stage(name=name, seconds=round(each, 3)) for name, each in tools.watch.seconds.items())
@@ -210,7 +210,7 @@ def _why_open(counts: Counts, replica: ComparedReplica) -> str:
     )
 
 
-def _keep_keys(job: ReconcileJob, table: JobTable, sides: Sequence[tuple[DataFrame | None, str]]) -> str:
+def keep_keys(job: ReconcileJob, table: JobTable, sides: Sequence[tuple[DataFrame | None, str]]) -> str:
     """Writes Parquet of every key that differs on either side; returns its path, or an empty text if none does."""
     frames = [summary.differing(frame).withColumn("side", fn.lit(side)) for frame, side in sides if frame is not None]
     if not frames:
@@ -247,7 +247,7 @@ def _repair(job: ReconcileJob, table: JobTable, counts: Counts, replica: Compare
     return Repair(**done.model_dump(), verified=max(0, done.keys - still - open_ones), still_different=still)
 
 
-def _lag(job: ReconcileJob, bridge: BridgeProgress) -> tuple[int | None, float | None]:
+def lag_of(job: ReconcileJob, bridge: BridgeProgress) -> tuple[int | None, float | None]:
     """Returns how far the bridge is behind, in bytes of WAL, and in seconds if the slot has a reader."""
     bridge.catch_up()
     with contextlib.closing(connect(job.source)) as conn, reading("asking for the WAL position"):

@@ -34,7 +34,7 @@ def history_log(spark: SparkSession, kafka: KafkaSettings, extent: Extent) -> Lo
     Keys and headers are the same in both; the state topic's value is the history's ``new``.
     """
     log = unread(spark, kafka, extent)
-    states = log.records.mapInArrow(_states, log.records.schema)
+    states = log.records.mapInArrow(read_states, log.records.schema)
     return Log(states, extent, log.began_ms, is_proven=True)
 
 
@@ -98,7 +98,8 @@ def _reaches_back(extent: Extent, found: Sequence[Row], since_ms: int) -> bool:
     )
 
 
-def _states(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def read_states(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yields the history's records with the values that the state topic had. Raises ``DecodeError``."""
     for batch in batches:
         values = pa.array([_state(each) for each in batch.column("value").to_pylist()], pa.binary())
         yield batch.set_column(batch.schema.get_field_index("value"), "value", values)

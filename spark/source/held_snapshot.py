@@ -49,10 +49,11 @@ _EXPORT: Final = """
 SELECT pg_catalog.pg_export_snapshot(), pg_catalog.pg_current_snapshot()::text,
        pg_catalog.pg_current_wal_insert_lsn()::text
 """
-_KIND: Final = """
+KIND: Final = """
 SELECT c.relkind FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p')
 """
+"""Asks before the snapshot what a table is: ``p`` if it has partitions, ``r`` if not, nothing if there is none."""
 _HEAPS: Final = """
 WITH RECURSIVE tree AS (
   SELECT c.oid, c.relkind FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -177,7 +178,7 @@ def hold(database: PostgresSettings, table: tuple[str, str], lock_timeout_s: flo
 
 def _taken(conn: psycopg.Connection[Any], table: tuple[str, str]) -> HeldSnapshot | None:
     """Takes a snapshot in a new transaction; returns None if it sees a partition that was added after the locks."""
-    kind = conn.execute(_KIND, table).fetchone()
+    kind = conn.execute(KIND, table).fetchone()
     if kind is None:
         raise SourceUnreadable(f"there is no table {'.'.join(table)}", remedy="check whether it was dropped or renamed")
     conn.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")

@@ -80,7 +80,7 @@ class Pair:
         wanted = self.live.now()
 
         def published() -> bool:
-            progress = self.live._progress_or_none()
+            progress = self.live.progress_or_none()
             return progress is not None and progress.lsn >= wanted
 
         eventually(published, BOUND_S, lambda: "\n".join(each.tail() for each in self.both), is_momentary=True)

@@ -23,7 +23,9 @@ import pytest
 from confluent_kafka import Producer
 
 from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.publish.application import ApplicationProducer
 from cdc.kafka.replay.bounded import read_topic
+from cdc.kafka.replay.group import GroupReader
 from cdc.lab.stack import Kafka
 from cdc.state import ChangelogStore, EventSourced, PartitionState, StoredRecord, TopicsConfig, TopicUnavailable
 from tests.support.names import unique
@@ -48,11 +50,7 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 # Where a life may end: before and after each thing that a step does to Kafka, in the handler, and on the way to it.
 _PLACES = (
     "handle",
-    *(
-        f"{when} {call}"
-        for call in ("_on_assigned", "produce", "add_offsets", "commit")
-        for when in ("before", "after")
-    ),
+    *(f"{when} {call}" for call in ("on_assigned", "produce", "add_offsets", "commit") for when in ("before", "after")),
 )
 
 
@@ -222,7 +220,7 @@ def _append(options: dict[str, Any], name: str, acknowledged: str, place: str, v
     death, file = _Death(place, visits), os.open(acknowledged, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     counters = _open_counters(options, name)
     for call in ("produce", "flush", "commit"):
-        death.wait_at(counters._writer._producer, call)
+        death.wait_at(ApplicationProducer, call)
     for number in itertools.count():
         counters.append(f"k{number % 5}", {"number": number})
         os.write(file, b".")
@@ -247,14 +245,14 @@ def _serve(
 ) -> None:
     """The service: one step after the other, until it dies at the n-th visit of a place."""
     death = _Death(place, visits, number)
+    death.wait_at(ApplicationProducer, "produce")
+    death.wait_at(ApplicationProducer, "add_offsets")
+    if place == "after flush":
+        _flush_before_offsets(death)
+    death.wait_at(ApplicationProducer, "commit")
+    _wait_at_assignments(death)
+    _take_small_steps()
     with ChangelogStore(options, app=app, store="activity", source=source) as store:
-        death.wait_at(store._producer, "produce")
-        death.wait_at(store._producer, "add_offsets")
-        if place == "after flush":
-            _flush_before(store, death)
-        death.wait_at(store._producer, "commit")
-        death.wait_at(store._reader, "_on_assigned")
-        _small_steps(store)
 
         def handle(event: StoredRecord, state: PartitionState) -> None:
             death.reach("handle")
@@ -269,26 +267,39 @@ def _serve(
             sys.exit(_GAVE_UP if any(each in error.message for each in known) else 1)
 
 
-def _flush_before(store: ChangelogStore, death: _Death) -> None:
+# What follows changes classes, for the rest of a process that is made to die.
+
+
+def _flush_before_offsets(death: _Death) -> None:
     """Let the brokers have the records of a step before its offsets are added."""
-    add_offsets = store._producer.add_offsets
+    add_offsets = ApplicationProducer.add_offsets
 
-    def add(offsets: Mapping[tuple[str, int], int], group: Any, note: str = "") -> None:
-        store._producer.flush()
+    def add(producer: ApplicationProducer, offsets: Mapping[tuple[str, int], int], group: Any, note: str = "") -> None:
+        producer.flush()
         death.reach("after flush")
-        add_offsets(offsets, group, note)
+        add_offsets(producer, offsets, group, note)
 
-    store._producer.add_offsets = add  # type: ignore[method-assign]
+    ApplicationProducer.add_offsets = add  # type: ignore[method-assign, assignment]
 
 
-def _small_steps(store: ChangelogStore) -> None:
+def _wait_at_assignments(death: _Death) -> None:
+    """Before and after the state of partitions is read back."""
+    init = GroupReader.__init__
+
+    def opened(reader: GroupReader, *args: Any, on_assigned: Callable[..., Any], **more: Any) -> None:
+        init(reader, *args, on_assigned=death.around("on_assigned", on_assigned), **more)
+
+    GroupReader.__init__ = opened  # type: ignore[method-assign, assignment]
+
+
+def _take_small_steps() -> None:
     """Many steps a life, whatever the brokers have ready."""
-    poll = store._reader.poll
+    poll = GroupReader.poll
 
-    def poll_few(max_records: int, timeout_s: float) -> list[StoredRecord]:
-        return poll(_STEP_RECORDS, timeout_s)
+    def poll_few(reader: GroupReader, max_records: int, timeout_s: float) -> list[StoredRecord]:
+        return poll(reader, _STEP_RECORDS, timeout_s)
 
-    store._reader.poll = poll_few  # type: ignore[method-assign]
+    GroupReader.poll = poll_few  # type: ignore[method-assign, assignment]
 
 
 class _Death:
@@ -303,17 +314,18 @@ class _Death:
             if self._left == 0:
                 os.kill(os.getpid(), self._signal)
 
-    def wait_at(self, owner: object, method: str) -> None:
+    def wait_at(self, owner: type, method: str) -> None:
         """Before and after each call of a method."""
-        call: Callable[..., Any] = getattr(owner, method)
+        setattr(owner, method, self.around(method, getattr(owner, method)))
 
+    def around(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def between(*args: Any, **more: Any) -> Any:
-            self.reach(f"before {method}")
+            self.reach(f"before {name}")
             result = call(*args, **more)
-            self.reach(f"after {method}")
+            self.reach(f"after {name}")
             return result
 
-        setattr(owner, method, between)
+        return between
 
 
 @pytest.fixture(autouse=True)

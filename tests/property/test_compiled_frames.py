@@ -15,6 +15,7 @@ from cdc.base.errors import CdcError
 from cdc.base.lsn import LSN
 from cdc.bridge.decode.pgoutput import PgOutputDecoder
 from cdc.bridge.encode import TableEncoder
+from cdc.bridge.order import engine
 from cdc.bridge.order.counts import CountsByTable
 from cdc.bridge.order.engine import Engine
 from cdc.bridge.order.needs import Answer, Definition, Empty, Filled, Need, Rows, Unfilled
@@ -106,9 +107,10 @@ class Side:
     ) -> None:
         self.counts = CountsByTable()
         self.touched = TouchedKeys()
-        self.engine = Engine(resume=resume, xid=5, counts=self.counts, touched=self.touched, histories=histories)
-        if not in_c:
-            self.engine._take_rows = None
+        with pytest.MonkeyPatch.context() as patched:
+            if not in_c:
+                patched.setattr(engine, "take_rows", lambda: None)
+            self.engine = Engine(resume=resume, xid=5, counts=self.counts, touched=self.touched, histories=histories)
         self.recording = self.touched.watch("t1", ()) if watched else None
         self.ours = ours
         self.decoder = PgOutputDecoder()

@@ -139,7 +139,7 @@ class Deployment:
 
         def published() -> bool:
             assert not self.bridge.ended, f"the bridge ended by itself\n{self.bridge.tail()}"
-            progress = self._progress_or_none()
+            progress = self.progress_or_none()
             return progress is not None and progress.partial is None and progress.lsn >= wanted
 
         eventually(published, timeout_s, lambda: f"progress {wanted}, is {self._progress}\n{self.why_not()}")
@@ -270,15 +270,17 @@ class Deployment:
             )
 
     def close(self) -> None:
-        """Kill what runs."""
+        """Kill what runs, and forget what was read; it may be started again."""
         self.bridge.kill()
         self.sink.kill()
         if self._consumer is not None:
             self._consumer.close()
         if self._follower is not None:
             self._follower.close()
+        self._consumer = self._progress = self._follower = None
 
-    def _progress_or_none(self) -> Progress | None:
+    def progress_or_none(self) -> Progress | None:
+        """The newest stored progress; also None while no broker answers."""
         try:
             return self.progress()
         except KafkaException:  # the broker may be down: that is what some tests are about

@@ -12,7 +12,7 @@ import httpx
 import orjson
 import psutil
 
-from cdc.lab.demo.processes import _environment
+from cdc.lab.demo.processes import environment
 from cdc.lab.stack.account import CURRENT
 from tests.support.bridge_process import CdcProcess
 from tests.support.process_tree import arguments
@@ -41,7 +41,7 @@ class ServeProcess(CdcProcess):
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**_environment(), **extra_environment},
+                env={**environment(), **extra_environment},
                 start_new_session=True,
             )
 

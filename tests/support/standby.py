@@ -34,8 +34,8 @@ class Standby(PostgresServer):
             settings: lines for ``postgresql.conf``, after the primary's own.
         """
         record = ServerRecord(f"Standby {primary.major}")
-        primary._account.give(record.directory)
-        standby = cls(record, primary._account, primary.binaries, major=primary.major, detached=False)
+        primary.account.give(record.directory)
+        standby = cls(record, primary.account, primary.binaries, major=primary.major, detached=False)
         try:
             standby._copy(primary, settings or {})
             return standby.start()
@@ -82,7 +82,7 @@ class Standby(PostgresServer):
         where = f"host=127.0.0.1 port={primary.port} user=postgres"
         make_slot = ["--create-slot", f"--slot={STANDBY_SLOT}", "--wal-method=stream", "--checkpoint=fast", "--no-sync"]
         made = subprocess.run(
-            self._account.command(
+            self.account.command(
                 [self.binaries / "pg_basebackup", "-d", where, "-D", data, *make_slot], death_signal=signal.SIGKILL
             ),
             cwd=self.directory,

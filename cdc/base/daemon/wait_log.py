@@ -13,7 +13,7 @@ from cdc.base.broker_log import BROKER_LOG
 from cdc.base.daemon.worker import Worker
 from cdc.base.waits import WAITS, Waits
 
-_AGAIN_S: Final = 60.0
+AGAIN_S: Final = 60.0
 _LOOK_S: Final = 0.5
 
 log = structlog.get_logger("cdc")
@@ -45,15 +45,16 @@ class WaitLog:
 
     def _run(self) -> None:
         while not self._ended.wait(_LOOK_S):
-            self._look(time.monotonic())
+            self.look(time.monotonic())
 
-    def _look(self, now: float) -> None:
+    def look(self, now: float) -> None:
+        """Log what is to be said at ``now``; the thread does so twice a second."""
         long = self._waits.long()
         for wait, seconds in long:
             if wait.whom == "kafka":
                 # Through BROKER_LOG, so that this and the clients' own lines make only one line a minute
                 BROKER_LOG.silent(f"waiting for {wait.what}, for {seconds:.0f} s now")
-            elif now - self._told.get(wait.what, -_AGAIN_S) >= _AGAIN_S:
+            elif now - self._told.get(wait.what, -AGAIN_S) >= AGAIN_S:
                 self._told[wait.what] = now
                 log.warning("waiting", waits_for=wait.what, seconds=round(seconds), remedy=wait.remedy)
         for what in self._told.keys() - {wait.what for wait, _ in long}:

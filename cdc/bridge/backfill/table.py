@@ -30,7 +30,7 @@ from cdc.contract.change import Relation
 from cdc.contract.record import BackfillProgress, BackfillState, LeafProgress
 from cdc.contract.snapshot import Snapshot
 
-_PRUNE_KEYS: Final = 50_000
+PRUNE_KEYS: Final = 50_000
 """Fewer recorded keys are not worth a pass over them: they take less than 9 MB."""
 _PORTION_ROWS: Final = 1_000
 _RATED_CHUNK_S: Final = 1.0
@@ -231,7 +231,7 @@ class TableBackfill:
 
     def prune(self) -> None:
         """Forget recorded keys that every snapshot under way sees. A sweep has no snapshot, so it keeps all keys."""
-        if self.phase is not Phase.SWEEPING and len(self.recording.keys) > _PRUNE_KEYS:
+        if self.phase is not Phase.SWEEPING and len(self.recording.keys) > PRUNE_KEYS:
             self.recording.prune(self._pieces.floors())
 
     def _chunk_blocks(self) -> int:

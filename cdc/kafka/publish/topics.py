@@ -22,7 +22,7 @@ from cdc.kafka.acls import BRIDGE_ON_TOPICS, Acl
 from cdc.kafka.brokers import BrokerAdmin
 
 COMPACTION_LAG = "min.compaction.lag.ms"
-_TIMEOUT_S = 15.0
+TIMEOUT_S = 15.0
 _LEADERS_TIMEOUT_S = 60.0
 """A broker shows no topic of a request until it has created the files of all of them, which may be hundreds."""
 _METADATA_POLL_S = 0.02
@@ -117,9 +117,9 @@ class TopicAdmin:
             )
             for each in specifications
         ]
-        for name, future in self._admin.create_topics(topics, operation_timeout=_TIMEOUT_S).items():
+        for name, future in self._admin.create_topics(topics, operation_timeout=TIMEOUT_S).items():
             try:
-                future.result(timeout=2 * _TIMEOUT_S)
+                future.result(timeout=2 * TIMEOUT_S)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # another process may have created it
                     raise self._translate("create", name, error.args[0]) from error
@@ -151,7 +151,7 @@ class TopicAdmin:
             asked = time.monotonic()
 
     def _metadata(self) -> ClusterMetadata:
-        return self._admin.metadata(timeout_s=_TIMEOUT_S)
+        return self._admin.metadata(timeout_s=TIMEOUT_S)
 
     def drift(self, specifications: Iterable[TopicSpecification]) -> list[Drift]:
         """Returns the differences between existing topics and their specifications; ignores missing topics."""
@@ -161,10 +161,10 @@ class TopicAdmin:
             return []
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in wanted]
         drifts = []
-        for resource, future in self._admin.describe_configs(resources, request_timeout=_TIMEOUT_S).items():
+        for resource, future in self._admin.describe_configs(resources, request_timeout=TIMEOUT_S).items():
             specification = wanted[resource.name]
             try:
-                entries = future.result(timeout=2 * _TIMEOUT_S)
+                entries = future.result(timeout=2 * TIMEOUT_S)
             except KafkaException as error:
                 raise self._translate("describe", resource.name, error.args[0]) from error
             found = {name: str(entry.value) for name, entry in entries.items()}

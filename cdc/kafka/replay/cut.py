@@ -57,7 +57,7 @@ MAX_SEEN: Final = 4_096
 
 _BEYOND: Final = LSN((1 << 64) - 1)
 _BEFORE_ALL: Final = Position(ZERO, 0)
-_NEAR: Final = 10_000
+NEAR: Final = 10_000
 """A cut waits for a topic that is outside once it is this many offsets from its end: about a second's reading."""
 _RECORD_BYTES: Final = 400
 """Roughly what CPython needs for a record in addition to key, value and header."""
@@ -318,7 +318,7 @@ class CutBuffer:
         far = {
             each[0]
             for each in self._waiting
-            if each[0] in loading and self._targets.get(each, 0) - positions.get(each, 0) > _NEAR
+            if each[0] in loading and self._targets.get(each, 0) - positions.get(each, 0) > NEAR
         }
         return frozenset() if joined <= far else frozenset(joined & far)
 
@@ -496,8 +496,7 @@ class CutBuffer:
         return [
             each
             for each in self._waiting
-            if each[0] not in self._outside
-            or (each in self._targets and self._targets[each] - positions[each] <= _NEAR)
+            if each[0] not in self._outside or (each in self._targets and self._targets[each] - positions[each] <= NEAR)
         ]
 
     def _reached(self, partition: Partition, positions: Mapping[Partition, int]) -> bool:

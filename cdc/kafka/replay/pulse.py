@@ -19,7 +19,7 @@ from cdc.base.errors import CdcError
 from cdc.base.waits import KAFKA_REMEDY, WAITS
 from cdc.kafka.brokers import BrokerAdmin
 
-_PAUSE_S: Final = 2.0
+PAUSE_S: Final = 2.0
 _PATIENCE_S: Final = 2.0
 _END: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _LOOK_AGAIN_S: Final = 0.2
@@ -59,14 +59,14 @@ class BrokerPulse:
         self._worker.end(error, _LONGEST_CALL_S)
 
     def _run(self) -> None:
-        if self._ended.wait(_PAUSE_S):  # do not slow down the start of the process
+        if self._ended.wait(PAUSE_S):  # do not slow down the start of the process
             return
         admin = BrokerAdmin(self._options)
         while not self._ended.is_set():
             with WAITS.on("kafka", "Kafka to answer", KAFKA_REMEDY):
                 while not self._answers(admin) and not self._ended.wait(_LOOK_AGAIN_S):
                     pass
-            self._ended.wait(_PAUSE_S)
+            self._ended.wait(PAUSE_S)
 
     def _answers(self, admin: BrokerAdmin) -> bool:
         """Whether Kafka answers, be it with an error: errors are reported by whoever works with the topic."""

@@ -53,7 +53,7 @@ class Daemon:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**_environment(), **extra_environment},
+                env={**environment(), **extra_environment},
                 start_new_session=True,  # Ctrl-C in the terminal must reach only this process
             )
 
@@ -127,7 +127,7 @@ def wait_for(
         meanwhile()
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """Returns this process's environment, without variables that would override the configuration file."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith("CDC_")}
     return {**ours, "PYTHONUNBUFFERED": "1"}  # otherwise the last lines of the log would be lost with SIGKILL

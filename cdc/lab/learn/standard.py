@@ -24,9 +24,9 @@ from cdc.topics.rebuild import Rebuild, rebuild
 STANDARD: Final = "standard"
 COMPACTED: Final = "compacted"
 _ROUNDS: Final = 4
-_UPDATES: Final = 8_000
+UPDATES: Final = 8_000
 _KEYS: Final = 1_000
-_READS: Final = 200
+READS: Final = 200
 _ONE_BATCH: Final = 1
 """The size limit of a fetch, in bytes. The broker returns at least one batch, however low the limit is."""
 
@@ -139,12 +139,12 @@ def teach(room: Classroom) -> None:
     page, pair = room.page, Pair(room, _KEYS)
     page.say(
         f"{pair.topics[STANDARD].name} keeps every record, {pair.topics[COMPACTED].name} is compacted. Both get the "
-        f"same records, in {_ROUNDS} rounds of {_UPDATES:,} updates of {_KEYS:,} keys. After each round, the cleaner "
+        f"same records, in {_ROUNDS} rounds of {UPDATES:,} updates of {_KEYS:,} keys. After each round, the cleaner "
         "passes over the compacted topic."
     )
     rounds = []
     for _ in range(_ROUNDS):
-        pair.write(_UPDATES)
+        pair.write(UPDATES)
         rounds.append(pair.clean())
     page.table(
         "Bytes on disk",
@@ -160,7 +160,7 @@ def teach(room: Classroom) -> None:
     built = {which: [pair.rebuild(which) for _ in range(3)] for which in (STANDARD, COMPACTED)}
     states = {(each.keys, each.state_bytes) for runs in built.values() for each in runs}
     room.check(len(states) == 1, "both topics give the same state")
-    reads, follows = pair.reads(_READS), {which: pair.follow(which, _READS) for which in pair.topics}
+    reads, follows = pair.reads(READS), {which: pair.follow(which, READS) for which in pair.topics}
     page.table(
         "The same state from both",
         ("", STANDARD, COMPACTED),

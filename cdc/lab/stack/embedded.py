@@ -25,7 +25,7 @@ from cdc.lab.stack.running import ServerRecord, kill_tree
 HOST = "127.0.0.1"
 # Below the range of outgoing connections on every system (Linux 32768+, macOS 49152+). In that range, a client that
 # retries while its server restarts may get the server's port as its own source port, and connect to itself.
-_PORTS = (20000, 32000)
+PORTS = (20000, 32000)
 _PORT_ATTEMPTS = 5
 _START_TIMEOUT_S = 120.0  # a cold JVM on a busy machine took 13 s; crash recovery may come on top
 _STOP_TIMEOUT_S = 15.0
@@ -41,12 +41,12 @@ class PortTaken(Exception):
 def free_port() -> int:
     """Returns a loopback port that nobody is listening on now."""
     for _ in range(200):
-        port = random.randrange(*_PORTS)
+        port = random.randrange(*PORTS)
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((HOST, port))
             return port
-    raise StackError(f"no free port between {_PORTS[0]} and {_PORTS[1]}", remedy="stop some program that listens there")
+    raise StackError(f"no free port between {PORTS[0]} and {PORTS[1]}", remedy="stop some program that listens there")
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
@@ -65,6 +65,11 @@ class EmbeddedServer(ABC):
     Its data live in a temporary directory until ``close``; ``stop``, ``kill`` and ``restart`` keep directory and port.
     Unless it is ``detached``, the server ends when this process ends in any way, or at the latest when the next stack
     is started.
+
+    Attributes:
+        directory: its data and its log.
+        port: the port that it was given by its first start.
+        account: the one that it runs as.
     """
 
     name: str
@@ -75,7 +80,7 @@ class EmbeddedServer(ABC):
         self.directory = record.directory
         self.port = 0
         self._record = record
-        self._account = account
+        self.account = account
         self._detached = detached
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = os.getpid()
@@ -98,7 +103,7 @@ class EmbeddedServer(ABC):
         """The address that a client needs to connect."""
 
     @abstractmethod
-    def _command(self) -> list[str | Path]:
+    def command(self) -> list[str | Path]:
         """Returns the program and its arguments, for the current port."""
 
     @abstractmethod
@@ -171,7 +176,7 @@ class EmbeddedServer(ABC):
         self.close()
 
     def _launch(self) -> None:
-        command = self._account.command(self._command(), death_signal=0 if self._detached else self._death_signal)
+        command = self.account.command(self.command(), death_signal=0 if self._detached else self._death_signal)
         said_before = self.log_path.stat().st_size if self.log_path.exists() else 0
         with self.log_path.open("ab") as log:
             self._process = process = subprocess.Popen(

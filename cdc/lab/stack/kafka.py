@@ -124,7 +124,7 @@ class KafkaBroker(EmbeddedServer):
         super().stop()
         self._archive.keep()
 
-    def _command(self) -> list[str | Path]:
+    def command(self) -> list[str | Path]:
         properties, ports = self.directory / "server.properties", {"PLAINTEXT": self.port, **self._listeners}
         properties.write_text(_properties(self.directory / "data", ports, free_port(), self._settings))
         archive = self._archive.flags(train=not self._detached)

@@ -92,7 +92,7 @@ class PostgresServer(EmbeddedServer):
         """Returns the URL of a database for the superuser."""
         return f"postgresql://postgres@{HOST}:{self.port}/{quote(dbname, safe='')}"
 
-    def _command(self) -> list[str | Path]:
+    def command(self) -> list[str | Path]:
         return [self.binaries / "postgres", "-D", self.directory / "data", "-p", str(self.port)]
 
     def _environment(self) -> Mapping[str, str]:
@@ -110,7 +110,7 @@ class PostgresServer(EmbeddedServer):
         # C collation, and time zone UTC from the environment: the same order and the same text on every machine.
         form = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"]
         made = subprocess.run(
-            self._account.command([self.binaries / "initdb", "-D", data, *form], death_signal=signal.SIGKILL),
+            self.account.command([self.binaries / "initdb", "-D", data, *form], death_signal=signal.SIGKILL),
             cwd=self.directory,
             env=_environment(),
             stdin=subprocess.DEVNULL,
@@ -119,7 +119,7 @@ class PostgresServer(EmbeddedServer):
         )
         if made.returncode != 0:
             raise StackError(
-                f"initdb of {self.name} failed as {self._account.name}: {made.stderr.strip()}",
+                f"initdb of {self.name} failed as {self.account.name}: {made.stderr.strip()}",
                 remedy="free some disk space in the temporary directory, or set CDC_PG_URL to your own server",
             )
         # Write settings to the file, because ALTER SYSTEM cannot override the command line.

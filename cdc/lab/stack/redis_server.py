@@ -79,7 +79,7 @@ class RedisServer(EmbeddedServer):
         """The URL of its first database."""
         return f"redis://{HOST}:{self.port}/0"
 
-    def _command(self) -> list[str | Path]:
+    def command(self) -> list[str | Path]:
         # Redis would replace its command line by a title, without the directory by which running.py recognizes it.
         own = {"bind": HOST, "dir": str(self.directory), "set-proc-title": "no"}
         settings = {**own, **self._settings}

@@ -23,7 +23,7 @@ from cdc.lab.stack.kafka import KafkaBroker
 from cdc.lab.stack.postgres import PostgresServer
 from cdc.lab.stack.redis_server import RedisServer, answers
 
-_CONNECT_TIMEOUT_S = 10
+CONNECT_TIMEOUT_S = 10
 _REDIS_PORT = 6379
 
 
@@ -148,7 +148,7 @@ def open_postgres(
     if choice.backend == "url":
         given = GivenPostgres(choice.url)
         try:
-            psycopg.connect(choice.url, connect_timeout=_CONNECT_TIMEOUT_S).close()
+            psycopg.connect(choice.url, connect_timeout=CONNECT_TIMEOUT_S).close()
         except psycopg.Error as error:
             raise StackError(f"the given PostgreSQL does not answer: {error}", remedy="correct CDC_PG_URL") from None
         return given
@@ -177,7 +177,7 @@ def open_kafka(
     say(str(choice))
     if choice.backend == "url":
         try:
-            AdminClient({"bootstrap.servers": choice.url, "log_level": 0}).list_topics(timeout=_CONNECT_TIMEOUT_S)
+            AdminClient({"bootstrap.servers": choice.url, "log_level": 0}).list_topics(timeout=CONNECT_TIMEOUT_S)
         except KafkaException as error:
             raise StackError(
                 f"the given Kafka {choice.url} does not answer: {error}", remedy="correct CDC_KAFKA"
@@ -200,7 +200,7 @@ def open_redis(
     say(str(choice))
     if choice.backend == "url":
         address = urlsplit(choice.url)
-        if not address.hostname or not answers(address.hostname, address.port or _REDIS_PORT, _CONNECT_TIMEOUT_S):
+        if not address.hostname or not answers(address.hostname, address.port or _REDIS_PORT, CONNECT_TIMEOUT_S):
             raise StackError(
                 f"the given Redis at {address.hostname}:{address.port or _REDIS_PORT} does not answer",
                 remedy="correct CDC_REDIS_URL",

@@ -21,7 +21,7 @@ from cdc.base.config import Config
 from cdc.contract.ports import ReplicaPlace, TableHeld, TableRejected
 from cdc.kafka.replay.client import TopicMissing
 from cdc.kafka.replay.reader import TopicReader
-from cdc.sink.apply.session import CutReport, MirrorSession
+from cdc.sink.apply.session import CutReport, MirrorSession, ReplicaJobs
 from cdc.sink.apply.topics import BeginAnew, RebuildOrder
 
 __all__ = ["CutReport", "run_mirror", "wait_for_lock"]
@@ -64,27 +64,19 @@ def run_mirror(
             ):
                 if not wait_for_lock(rows.lock, config.name, stop):
                     return
-                session = MirrorSession(
-                    config,
-                    reader=reader,
-                    replica=rows,
-                    called=replica.called,
-                    writer=thread,
-                    stop=stop,
-                    on_cut=on_cut,
-                    order=order,
-                )
+                jobs = ReplicaJobs(thread, replica.called, on_cut)
+                session = MirrorSession(config, reader=reader, replica=rows, jobs=jobs, stop=stop, order=order)
                 try:
                     session.run()
                 except TableRejected as error:
-                    session.abandon()
+                    jobs.abandon()
                     log.error("a record stops its table, the others go on", error=error.message, remedy=error.remedy)
                     rows.stop_table(error.topic, error.reason_and_remedy, error.record)
                     stopped.add(error.topic)
                 except (BeginAnew, TableHeld):
-                    session.abandon()
+                    jobs.abandon()
                 except TopicMissing as error:
-                    session.abandon()
+                    jobs.abandon()
                     log.warning(
                         "a topic is gone",
                         error=error.message,

@@ -64,7 +64,7 @@ MAX_BYTES: Final = 16 * 1024 * 1024
 
 Answer = TypeVar("Answer")
 
-_RECORDS_PER_POLL: Final = 5_000
+RECORDS_PER_POLL: Final = 5_000
 _POLL_S: Final = 0.1
 _BUSY_POLL_S: Final = 0.01
 """Poll timeout while a cut is under way: its report waits no longer than this when no records arrive."""
@@ -93,6 +93,56 @@ class CutReport(NamedTuple):
     tables: Mapping[str, ReplicaTable]
 
 
+class ReplicaJobs:
+    """What a session hands over to the replica's thread: one job at a time, so that it reads on meanwhile.
+
+    Args:
+        thread: runs one job at a time.
+        called: the replica's name in messages.
+        on_cut: called after each commit of the replica.
+    """
+
+    def __init__(self, thread: Executor, called: str, on_cut: Callable[[CutReport], None]) -> None:
+        self.called = called
+        self._thread = thread
+        self._on_cut = on_cut
+        self._under_way: Future[CutReport | None] | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a job was handed over and is not settled."""
+        return self._under_way is not None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the job that is not settled has ended."""
+        return self._under_way is not None and self._under_way.done()
+
+    def hand_over(self, job: Callable[[], CutReport | None]) -> None:
+        """Starts a job, once the one before is settled."""
+        self.settle()
+
+        def waited() -> CutReport | None:
+            with WAITS.on("replica", f"{self.called} to take rows", _REPLICA_REMEDY):
+                return job()
+
+        self._under_way = self._thread.submit(waited)
+
+    def settle(self) -> None:
+        """Waits for the job under way, raises what it raised and reports its cut."""
+        if self._under_way is None:
+            return
+        report = self._under_way.result()
+        self._under_way = None
+        if report is not None:
+            self._on_cut(report)
+
+    def abandon(self) -> None:
+        """Waits for the job under way and ignores how it ends."""
+        if self._under_way is not None:
+            self._under_way.exception()
+
+
 class MirrorSession:
     """One session of the sink, between two starts or errors.
 
@@ -100,10 +150,8 @@ class MirrorSession:
         config: the whole configuration.
         reader: a new reader, which reads nothing yet.
         replica: a new writer that holds the lock of the one sink.
-        called: the replica's name in messages.
-        writer: runs one job at a time.
+        jobs: takes what is to be written.
         stop: ends the session after the cut under way.
-        on_cut: called after each commit of the replica.
         order: what the operator wants rebuilt.
     """
 
@@ -113,10 +161,8 @@ class MirrorSession:
         *,
         reader: RecordReader,
         replica: ReplicaWriter[Any],
-        called: str,
-        writer: Executor,
+        jobs: ReplicaJobs,
         stop: threading.Event,
-        on_cut: Callable[[CutReport], None],
         order: RebuildOrder,
     ) -> None:
         self._kafka = config.kafka.client_options()
@@ -125,10 +171,8 @@ class MirrorSession:
         self._stream_key = stream_key(config.source.slot)
         self._reader = reader
         self._replica = replica
-        self._called = called
-        self._writer = writer
+        self._jobs = jobs
         self._stop = stop
-        self._on_cut = on_cut
         self._restored = replica.restore()
         self._start = self._restored.progress.lsn if self._restored.progress else ZERO
         self._buffer = CutBuffer(MAX_RECORDS, MAX_BYTES, self._start)
@@ -142,7 +186,6 @@ class MirrorSession:
         self._tables: dict[str, str] = {}
         self._told: set[str] = set()
         self._rows: Counter[str] = Counter()
-        self._under_way: Future[CutReport | None] | None = None
         self._is_spilled = False
         self._held_at: LSN | None = None
 
@@ -158,20 +201,15 @@ class MirrorSession:
             return
         log.info("mirroring", tables=len(self._topics.watched), start=str(self._start), hot_path=language())
         while not self._stop.is_set():
-            self._take(self._reader.poll(_RECORDS_PER_POLL, _POLL_S if self._under_way is None else _BUSY_POLL_S))
-            if self._under_way is not None and self._under_way.done():
-                self._settle()
+            self._take(self._reader.poll(RECORDS_PER_POLL, _BUSY_POLL_S if self._jobs.is_busy else _POLL_S))
+            if self._jobs.is_done:
+                self._jobs.settle()
             self._topics.look()
             self._take_back()
             self._judge.ask()
             self._leave_out_flooded()
             self._advance()
-        self._settle()
-
-    def abandon(self) -> None:
-        """Waits for the writer thread and ignores how its job ends."""
-        if self._under_way is not None:
-            self._under_way.exception()
+        self._jobs.settle()
 
     def _begin(self) -> bool:
         """Waits for the bridge's topics, learns every definition and assigns every partition; False if told to stop."""
@@ -217,7 +255,7 @@ class MirrorSession:
         """Ends the session when a lock that kept a table out is gone: the next session takes the table up again."""
         # Not after a spill: a new session would undo what was spilled and read the large transaction once more
         if not self._is_spilled and self._replica.may_return():
-            self._settle()
+            self._jobs.settle()
             raise BeginAnew
 
     def _leave_out_flooded(self) -> None:
@@ -225,7 +263,7 @@ class MirrorSession:
         if not self._loading.topics:
             return
         if flooded := self._buffer.flooded(self._loading.topics, self._reader.positions()):
-            self._settle()
+            self._jobs.settle()
             self._topics.leave_cut(flooded, self._judge.caught_up_at)
             log.info(
                 "tables that load are left out of the cut until they are read to their end", topics=sorted(flooded)
@@ -257,7 +295,7 @@ class MirrorSession:
         if spilled := self._buffer.spill(self._judge.published_at_most):
             self._learn(self._read_schemas())
             batches = self._prepare(spilled)
-            self._hand_over(lambda: self._replica.write(batches))
+            self._jobs.hand_over(lambda: self._replica.write(batches))
             self._is_spilled = True
         else:
             self._hold()
@@ -288,7 +326,7 @@ class MirrorSession:
         )
         rows, self._rows = self._rows, Counter()
         self._is_spilled = False
-        self._hand_over(lambda: self._write_cut(batches, place, offsets, rows, standing))
+        self._jobs.hand_over(lambda: self._write_cut(batches, place, offsets, rows, standing))
 
     def _leave_foreign(self) -> None:
         """Leaves out records that the bridge cannot have written. Tables with such records are not exact."""
@@ -297,7 +335,7 @@ class MirrorSession:
         # Doubtful topics leave the cut at once: it lacks their records after the doubtful one, whoever wrote that
         foreign = self._foreign.look(held, published, time.monotonic())
         if apart := (_doubtful(held) | {each.record.topic for each in foreign}) - self._buffer.outside:
-            self._settle()
+            self._jobs.settle()
             self._topics.leave_cut(apart, self._judge.caught_up_at)
         for each in foreign:
             first, *others = self._buffer.set_apart(each, published)
@@ -332,24 +370,6 @@ class MirrorSession:
         batches = [self._replica.prepare(topic, of_topic) for topic, of_topic in records.items()]
         self._rows.update({batch.topic: len(batch) for batch in batches})
         return batches
-
-    def _hand_over(self, job: Callable[[], CutReport | None]) -> None:
-        self._settle()
-
-        def waited() -> CutReport | None:
-            with WAITS.on("replica", f"{self._called} to take rows", _REPLICA_REMEDY):
-                return job()
-
-        self._under_way = self._writer.submit(waited)
-
-    def _settle(self) -> None:
-        """Waits for the job under way, raises what it raised and reports its cut."""
-        if self._under_way is None:
-            return
-        report = self._under_way.result()
-        self._under_way = None
-        if report is not None:
-            self._on_cut(report)
 
     def _take(self, records: Sequence[StoredRecord]) -> None:
         if definitions := self._sort(records):
@@ -399,7 +419,7 @@ class MirrorSession:
         if self._is_before(targets):  # only if needed: the client drops what it has fetched for a paused partition
             self._reader.hold([each for each in self._reader.positions() if each[0] not in mine])
         while self._is_before(targets) and not self._stop.is_set():
-            definitions += self._sort(self._reader.poll(_RECORDS_PER_POLL, _POLL_S))
+            definitions += self._sort(self._reader.poll(RECORDS_PER_POLL, _POLL_S))
         self._reader.hold(())
         return definitions
 
@@ -411,8 +431,8 @@ class MirrorSession:
         """Gives definitions to the replica, and begins to read the topics of new tables."""
         if not definitions:
             return
-        self._settle()
-        with WAITS.on("replica", f"{self._called} to take a table's definition", _REPLICA_REMEDY):
+        self._jobs.settle()
+        with WAITS.on("replica", f"{self._jobs.called} to take a table's definition", _REPLICA_REMEDY):
             emptied = self._replica.learn(definitions)
         if emptied:
             # The bridge commits the record that says so before the definition: it lies before the end asked for now

@@ -41,7 +41,7 @@ WAIT_LONG: Final = "SET LOCAL lock_timeout = 0"
 _LOOK_S: Final = 0.25
 _TOLD_AFTER_S: Final = 2.0
 """Shorter waits are normal and not logged. It is less than ``WAIT_FOR_ROWS``: at the timeout, the blocker is known."""
-_TELL_AGAIN_S: Final = 60.0
+TELL_AGAIN_S: Final = 60.0
 _STILL_KNOWN_S: Final = 2.0
 """A wait that was seen less than this ago is the one that has just timed out."""
 _TRY_ANYWAY_S: Final = 10.0
@@ -381,7 +381,7 @@ class LockWaits:
                 self._on_wait(table, 0.0)
         for table, (since, holder, effect) in current.items():
             episode = self._episodes.get(table)
-            if episode is None or now - episode.told_at >= _TELL_AGAIN_S:
+            if episode is None or now - episode.told_at >= TELL_AGAIN_S:
                 self._episodes[table] = _Episode(since if episode is None else episode.since, now)
                 log.warning(
                     "waiting for a lock in the replica",

@@ -31,7 +31,7 @@ _RECORDS_PER_COMMIT: Final = 30_000
 _POLL_S: Final = 0.1
 _ASK_S: Final = 1.0
 """How long to wait at least between two questions for the ends."""
-_LOOK_S: Final = 5.0
+LOOK_S: Final = 5.0
 _QUIET_S: Final = 10.0
 """The longest time without a commit. A commit without records still records that the tables are up to date."""
 
@@ -68,7 +68,7 @@ class TopicSession:
         self._awaited: set[str] = set()
         self._asked_at = 0.0
         self._ask_due = self._committed_at = time.monotonic()
-        self._look_due = self._committed_at + _LOOK_S
+        self._look_due = self._committed_at + LOOK_S
         self._rows: dict[str, int] = {}
         self._pending = 0
 
@@ -174,7 +174,7 @@ class TopicSession:
         if time.monotonic() < self._look_due:
             return
         found = self._reader.look_at(self._topics)
-        self._look_due = time.monotonic() + _LOOK_S
+        self._look_due = time.monotonic() + LOOK_S
         fit = {topic for topic, facts in found.items() if not _why_not(topic, facts)}
         if _ids(found) != self._ids or fit != self._facts.keys():
             log.warning(

@@ -17,7 +17,7 @@ from cdc.views.http.protocol import IDLE_S, AtOnce, Protocol
 
 _CONNECTIONS: Final = 1000
 """Connections beside the watches; more are answered with 503. On most systems a process may have 1024 files open."""
-_STOP_S: Final = 10
+STOP_S: Final = 10
 """How long requests under way may take when the service stops."""
 _FAREWELL_S: Final = 0.5
 """How long a client may take to read the end of an answer and close its side. An idle client notices when it asks
@@ -56,7 +56,7 @@ class Server(uvicorn.Server):
                 server_header=False,
                 limit_concurrency=_CONNECTIONS + settings.max_watches,
                 timeout_keep_alive=IDLE_S,
-                timeout_graceful_shutdown=_STOP_S,
+                timeout_graceful_shutdown=STOP_S,
                 callback_notify=refresh,
                 timeout_notify=every_s,
                 ssl_certfile=settings.tls_cert,

@@ -54,7 +54,7 @@ from cdc.views.store.open import MEMORY
 from cdc.views.store.port import Answer, Store, StoreSize, StoreSnapshot, Transaction
 from cdc.views.table.table_view import TableView
 
-_REFRESH_S: Final = 2
+REFRESH_S: Final = 2
 """How often to look at the file of tokens and at the certificate."""
 
 
@@ -100,7 +100,7 @@ def make_server(
         if certificate is not None and (context := server.config.ssl) is not None:
             certificate.refresh(context)
 
-    server = Server(app, service.at_once, settings, stopping, refresh, _REFRESH_S)
+    server = Server(app, service.at_once, settings, stopping, refresh, REFRESH_S)
     return server
 
 

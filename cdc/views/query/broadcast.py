@@ -26,9 +26,9 @@ from cdc.views.query.parameters import MAX_PAGE
 from cdc.views.table.answers import Changes
 from cdc.views.table.cursors import Token, parse_token
 
-_KEPT_BYTES: Final = 4 << 20
+KEPT_BYTES: Final = 4 << 20
 """How many bytes of pieces each watched table keeps. The newest piece is kept whatever its size."""
-_REST_S: Final = 0.000_5
+REST_S: Final = 0.000_5
 """Pause between two reads, for each watcher: about what it takes to send something to one of them. With many watchers
 the pieces get larger, instead of more numerous than the process can send."""
 _LONGEST_REST_S: Final = 0.25
@@ -158,7 +158,7 @@ class Broadcast:
                 self._keep(EventBlock(position(token), token, events))
                 if position(token)[0] < found.version:
                     continue
-                await asyncio.sleep(min(self.listeners * _REST_S, _LONGEST_REST_S))
+                await asyncio.sleep(min(self.listeners * REST_S, _LONGEST_REST_S))
                 await self._part.pulse.beyond(found.version, _FOREVER_S)
         except CdcError:
             pass  # each listener reads the journal alone, and meets the same error
@@ -183,7 +183,7 @@ class Broadcast:
             return
         self._pieces.append(piece)
         self._size += len(piece.events)
-        while self._size > _KEPT_BYTES and len(self._pieces) > 1:
+        while self._size > KEPT_BYTES and len(self._pieces) > 1:
             gone = self._pieces.popleft()
             self._size -= len(gone.events)
             self._begin = gone.end

@@ -18,7 +18,7 @@ from cdc.views.table.table_view import TableView
 
 _AT_ONCE: Final = 2
 """Questions under way: the server answers one while this process writes the answers of the other."""
-_MOST: Final = 256
+MOST: Final = 256
 """Keys of one question. The server needs less than a millisecond for them, and serves nobody else meanwhile."""
 
 
@@ -56,7 +56,7 @@ class RequestsTogether:
     async def _ask(self) -> None:
         while self._wanted:
             table, wanted = next(iter(self._wanted.items()))
-            now, later = wanted[:_MOST], wanted[_MOST:]
+            now, later = wanted[:MOST], wanted[MOST:]
             del self._wanted[table]
             if later:
                 self._wanted[table] = later  # goes to the end of the queue, after the other tables

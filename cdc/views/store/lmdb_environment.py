@@ -33,15 +33,15 @@ from cdc.views.store.lmdb_check import DAMAGE, length_of, problem_of
 from cdc.views.store.lmdb_spaces import LmdbSnapshot
 from cdc.views.store.port import Answer
 
-_MOST_MAP: Final = 1 << 40
+MOST_MAP: Final = 1 << 40
 """Largest map. A map takes addresses, not memory and not disk, so it is made as large as the disk. It only has to grow
 if the disk is larger than this or grows, or if the process's addresses are limited."""
 
-_LEAST_MAP: Final = 1 << 26
+LEAST_MAP: Final = 1 << 26
 _MAX_READERS: Final = 1024
 """Readers at the same moment, in all processes together; each takes 64 bytes in the lock file."""
 
-_LOOK_S: Final = 1.0
+LOOK_S: Final = 1.0
 """How often to check that the folder is still the one that was opened. Somebody may have deleted it to begin anew."""
 
 _ATTEMPTS: Final = 5
@@ -201,7 +201,7 @@ class LmdbEnvironment:
     def _look(self) -> None:
         """Opens the folder's file if it is new, or has replaced the one that is open."""
         self._refuse_damaged(self._inode_now())
-        self._look_at = time.monotonic() + _LOOK_S
+        self._look_at = time.monotonic() + LOOK_S
         if self._inode == self._inode_now():
             return
         with self._alone():
@@ -323,7 +323,7 @@ def give_back(environment: LmdbEnvironment) -> None:
 
 
 def _opened(path: Path, *, read_only: bool) -> lmdb.Environment:
-    size = 0 if read_only else max(_LEAST_MAP, min(_MOST_MAP, shutil.disk_usage(path).total))
+    size = 0 if read_only else max(LEAST_MAP, min(MOST_MAP, shutil.disk_usage(path).total))
     while True:
         try:
             return lmdb.open(
@@ -335,6 +335,6 @@ def _opened(path: Path, *, read_only: bool) -> lmdb.Environment:
                 max_spare_txns=1,
             )
         except lmdb.MemoryError:  # the process may not have that many addresses
-            if size <= _LEAST_MAP:
+            if size <= LEAST_MAP:
                 raise
             size //= 2

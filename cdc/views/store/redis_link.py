@@ -22,7 +22,7 @@ from cdc.base.long_wait import told
 
 SCHEMES: Final = ("redis", "rediss")
 _PREFIX: Final = "cdc"
-_READER_TIMEOUT_S: Final = 5.0
+READER_TIMEOUT_S: Final = 5.0
 _WRITER_TIMEOUT_S: Final = 60.0
 """A commit of a million rows takes Redis several seconds."""
 
@@ -106,14 +106,14 @@ def connect(place: RedisPlace, *, read_only: bool) -> Redis:
         StoreRefused: the server refuses access, or could lose rows.
         ConfigError: the address has unknown options.
     """
-    timeout_s = _READER_TIMEOUT_S if read_only else _WRITER_TIMEOUT_S
+    timeout_s = READER_TIMEOUT_S if read_only else _WRITER_TIMEOUT_S
     try:
         # No retries in the client: a commit that succeeded could be reported as an error the second time.
         client = Redis.from_url(
             place.url,
             password=place.password,
             socket_timeout=timeout_s,
-            socket_connect_timeout=_READER_TIMEOUT_S,
+            socket_connect_timeout=READER_TIMEOUT_S,
             retry=Retry(NoBackoff(), 0),
         )
         with told(f"Redis at {place.name}", "to answer", f"up to {timeout_s:g} s"):

@@ -24,9 +24,9 @@ from cdc.views.store.redis_link import RedisPlace, connect, translated, why_unsa
 
 LEASE_MS: Final = 5000
 """How long the lock of a killed writer keeps others waiting."""
-_RENEW_S: Final = 1.0
+RENEW_S: Final = 1.0
 _LOOK_S: Final = 0.05
-_LOOKS: Final = 10
+LOOKS: Final = 10
 """Renewals between two checks of Redis's eviction policy."""
 _FORMAT: Final = "2"
 
@@ -104,12 +104,12 @@ class RedisLock:
 
     def _keep(self) -> None:
         renew, looks, told = self._client.register_script(redis_scripts.RENEW), 0, ""
-        while not self._ended.wait(_RENEW_S):
+        while not self._ended.wait(RENEW_S):
             # If Redis cannot be reached, the lock is lost, and the next commit reports it.
             with contextlib.suppress(RedisError):
                 renew(args=self._arguments)
                 looks += 1
-                if looks % _LOOKS == 0:
+                if looks % LOOKS == 0:
                     told = self._tell_of_policy(told)
 
     def _tell_of_policy(self, told: str) -> str:

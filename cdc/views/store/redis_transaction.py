@@ -20,7 +20,7 @@ from cdc.views.store.port import Item, Key
 from cdc.views.store.redis_link import RedisPlace, translated
 from cdc.views.store.redis_lock import LEASE_MS, Taken
 
-_BLOCK_BYTES: Final = 16 << 20
+BLOCK_BYTES: Final = 16 << 20
 """How much is kept here at most. Redis is busy for a tenth of a second with a block of that size."""
 _OVERHEAD: Final = 32
 """What an entry takes besides its value: about the size of its key and bookkeeping."""
@@ -191,7 +191,7 @@ class RedisTransaction:
 
     def _grow(self, size: int) -> None:
         self._bytes += size
-        if self._bytes < _BLOCK_BYTES:
+        if self._bytes < BLOCK_BYTES:
             return
         changed, self._changes = self._still_open(), None  # if staging fails, the transaction has ended
         self._writer.stage(self._blocks, _packed(changed))

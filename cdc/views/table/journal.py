@@ -96,7 +96,7 @@ class _Link(msgspec.Struct, frozen=True, array_like=True):
 
 _HEAD: Final = Key(b"head", b"head")
 _LINK: Final = b"link/"
-_LINKS_AT_ONCE: Final = 256
+LINKS_AT_ONCE: Final = 256
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode_head: Final = msgspec.msgpack.Decoder(_Head)
@@ -153,7 +153,7 @@ def _trim(transaction: Transaction, head: _Head) -> list[Key]:
     links: dict[int, _Link] = {}
     while head.entries > MAX_ENTRIES or head.keys > MAX_KEYS:
         if head.first not in links:
-            versions = range(head.first, head.first + _LINKS_AT_ONCE)
+            versions = range(head.first, head.first + LINKS_AT_ONCE)
             found = transaction.get(JOURNAL, [_link_key(version) for version in versions])
             pairs = zip(versions, found, strict=True)
             links = {version: _decode_link.decode(raw) for version, raw in pairs if raw is not None}

@@ -45,7 +45,7 @@ Result = TypeVar("Result")
 POLL_S: Final = 0.02
 """How often to look at the version. A look costs microseconds, and 20 ms go unnoticed beside the fsync of a commit."""
 
-_CHECK_S: Final = 1.0
+CHECK_S: Final = 1.0
 """How often to check that this is still the same store. A store that was deleted and made anew has another id, and may
 be at the same version."""
 
@@ -318,7 +318,7 @@ class TableView:
             return known.facts
         view = snapshot.get(FACTS, [_VIEW])[0]
         facts = known.facts if known is not None and is_same and known.view == view else read_facts(snapshot)
-        self._facts = _Known(facts, view, now + _CHECK_S)
+        self._facts = _Known(facts, view, now + CHECK_S)
         return facts
 
     def _facts_of(self, facts: Facts, table: str) -> TableFacts:

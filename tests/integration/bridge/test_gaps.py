@@ -266,7 +266,6 @@ def test_a_progress_that_was_forgotten(items: Deployment, admin: BrokerAdmin) ->
     assert words in found.message
     assert HEAL in found.remedy
     items.close()  # its reader of the progress topic, too
-    items._consumer = items._progress = None
     heal(items, *TABLES)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from cdc.base.config import load
-from cdc.cli.snapshot_command import _position
+from cdc.cli.snapshot_command import source_position
 from cdc.contract.jobspec.deployment import SparkSettings
 from cdc.contract.jobspec.snapshot import AsOf, AsOfNow, SnapshotJob
 from cdc.ops.jobs.describe import describe_deployment
@@ -32,7 +32,7 @@ class Snapshots:
         """As the command describes it."""
         described = describe_deployment(load(self.deployment.config, {}), tables)
         with self.deployment.source.connect() as connection:
-            lsn, now_us = _position(connection)
+            lsn, now_us = source_position(connection)
         return SnapshotJob(
             spark=settings or SparkSettings(),
             kafka=described.kafka,

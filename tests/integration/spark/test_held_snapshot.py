@@ -55,7 +55,7 @@ def test_what_cannot_be_held(database: Database, monkeypatch: pytest.MonkeyPatch
     database.execute("CREATE TABLE part (id int PRIMARY KEY) PARTITION BY RANGE (id)")
     database.execute("CREATE TABLE part_1 PARTITION OF part FOR VALUES FROM (0) TO (9)")
     # As if the partition came between the locks and the snapshot, each time: only the root is locked.
-    monkeypatch.setattr(held_snapshot, "_KIND", "SELECT 'r' WHERE %s::text <> %s::text")
+    monkeypatch.setattr(held_snapshot, "KIND", "SELECT 'r' WHERE %s::text <> %s::text")
     with (
         pytest.raises(SourceUnreadable, match="got a new partition at each of 10 attempts"),
         hold(settings, ("public", "part"), 5),

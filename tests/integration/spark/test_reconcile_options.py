@@ -18,8 +18,7 @@ from cdc.contract.jobspec.deployment import SparkSettings
 from cdc.contract.jobspec.reconcile import ReconcileJob
 from cdc.ops.jobs.launch import INTERRUPTED
 from cdc.spark.errors import JobError
-from cdc.spark.reconcile.ledger import PassDone
-from cdc.spark.reconcile.table_run import TableRun
+from cdc.spark.reconcile.ledger import PassDone, PassLedger
 from cdc.spark.report.document import as_json
 from cdc.spark.report.model import TableReport
 from tests.support.deployment import Deploy, Deployment
@@ -115,15 +114,15 @@ def test_a_resumed_run_is_the_one_that_was_begun(
         ).tables[0]
 
     passes: list[int] = []
-    one_pass = TableRun._pass
+    keep = PassLedger.keep
 
-    def dies_in_the_second(self: TableRun, number: int) -> PassDone:
-        passes.append(number)
+    def dies_in_the_second(self: PassLedger, done: PassDone) -> None:
+        passes.append(done.number)
         if len(passes) == 2:
             raise OSError(28, "No space left on device")
-        return one_pass(self, number)
+        keep(self, done)
 
-    monkeypatch.setattr(TableRun, "_pass", dies_in_the_second)
+    monkeypatch.setattr(PassLedger, "keep", dies_in_the_second)
     broken = run()
     assert (broken.verdict, passes) == ("not_verified", [0, 1]), broken
     assert "No space left on device" in broken.reason

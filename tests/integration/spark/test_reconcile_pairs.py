@@ -145,7 +145,7 @@ class Runs:
             options["replica"] = None
         if choice["resume"]:
             with monkeypatch.context() as patched:
-                patched.setattr(table_report, "_keep_keys", self._breaks)
+                patched.setattr(table_report, "keep_keys", self._breaks)
                 assert self._run(place, options).exit_code == 2, choice
         report = self._run(place, options | {"resume": choice["resume"]})
         self._assert_found(report, choice, place)

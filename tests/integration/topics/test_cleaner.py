@@ -25,8 +25,8 @@ HUGE_BYTES = 2 * HEAP_MB * 1_048_576
 class FragileBroker(KafkaBroker):
     """A broker as most are started: when memory runs out, a thread of it dies, and the others go on."""
 
-    def _command(self) -> list[str | Path]:
-        return [word for word in super()._command() if word != "-XX:+ExitOnOutOfMemoryError"]
+    def command(self) -> list[str | Path]:
+        return [word for word in super().command() if word != "-XX:+ExitOnOutOfMemoryError"]
 
 
 @pytest.fixture

@@ -62,15 +62,15 @@ def test_the_log_says_it_once_then_once_a_minute_then_that_it_is_over() -> None:
     told = WaitLog(threading.Event(), waits)
     with capture_logs() as logs:
         number = waits.begin("replica", "the replica to take rows", "look")
-        told._look(0)
+        told.look(0)
         assert logs == []
         clock.now += LONG_S
-        for at in range(int(wait_log._AGAIN_S) + 1):
-            told._look(float(at))
+        for at in range(int(wait_log.AGAIN_S) + 1):
+            told.look(float(at))
         assert [each["event"] for each in logs] == ["waiting", "waiting"]
         assert logs[0]["waits_for"] == "the replica to take rows"
         assert logs[0]["remedy"] == "look"
         waits.end(number)
-        told._look(90.0)
-        told._look(91.0)
+        told.look(90.0)
+        told.look(91.0)
     assert [each["event"] for each in logs] == ["waiting", "waiting", "no longer waiting"]

@@ -30,7 +30,7 @@ def test_a_quick_commit_lets_streamed_rows_beside_a_backfill_wait_for_a_moment_o
 
 
 def test_it_is_full_by_bytes_of_the_stream_and_of_a_backfill(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cdc.bridge.batch._MIN_AGE_S", 60.0)
+    monkeypatch.setattr("cdc.bridge.batch.MIN_AGE_S", 60.0)
     batch = Batch()
     batch.read([bytes(600_000)])
     assert not is_due(batch)
@@ -59,8 +59,8 @@ def is_full_at(batch: Batch, size: int) -> bool:
 @pytest.fixture
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> Batch:
     """One that its age makes never due."""
-    monkeypatch.setattr("cdc.bridge.batch._MIN_AGE_S", 60.0)
-    monkeypatch.setattr("cdc.bridge.batch._MAX_AGE_S", 60.0)
+    monkeypatch.setattr("cdc.bridge.batch.MIN_AGE_S", 60.0)
+    monkeypatch.setattr("cdc.bridge.batch.MAX_AGE_S", 60.0)
     return Batch()
 
 

@@ -351,7 +351,7 @@ def late(lsn: int, key: int) -> list[bytes]:
 
 def test_behind_a_backlog_a_drained_socket_closes_no_kafka_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until the walsender says, by a keepalive, that there is nothing more."""
-    monkeypatch.setattr("cdc.bridge.batch._MIN_AGE_S", 60.0)
+    monkeypatch.setattr("cdc.bridge.batch.MIN_AGE_S", 60.0)
     script = Script(late(200, 1), [], late(300, 2), [], [], late(400, 3), [], [keepalive(500)], [], late(600, 4))
     assert [each for each in script.run() if isinstance(each, Progress)] == [
         Progress(LSN(500), None, 0, SOURCE),
@@ -366,7 +366,7 @@ def test_rows_of_a_commit_that_looks_old_wait_for_no_longer_than_a_kafka_transac
 
 
 def test_a_commit_sent_within_a_second_is_published_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cdc.bridge.batch._MIN_AGE_S", 60.0)
+    monkeypatch.setattr("cdc.bridge.batch.MIN_AGE_S", 60.0)
     soon = [begin(200), RELATION, insert(1), commit(200, sent_s=0.9)]
     script = Script(soon, [], late(300, 2))
     assert next(each for each in script.run() if isinstance(each, Progress)).lsn == LSN(210)

@@ -7,6 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from cdc.bridge import batch, loop
+from cdc.bridge.batch import Batch
 from cdc.bridge.coverage import RULES, Coverage
 from cdc.bridge.kafka_side import KafkaSide
 from cdc.bridge.loop import Bridge
@@ -17,6 +19,7 @@ from cdc.bridge.sides import LoopSides
 from cdc.contract.progress import parse_progress
 from cdc.contract.record import Progress
 from cdc.contract.snapshot import Snapshot
+from tests.unit.bridge.test_batch import is_full_at
 from tests.unit.bridge.test_kafka_side import CONFIG, Publisher
 from tests.unit.bridge.test_loop import RELATION, RESUME, UNIX_EPOCH, Idle, Script, commit, frame, insert
 
@@ -49,8 +52,8 @@ def transaction(number: int) -> list[bytes]:
     return [frame(b"B" + struct.pack(">QqI", lsn, UNIX_EPOCH, 10 + number)), insert(number), commit(lsn)]
 
 
-def run(monkeypatch: pytest.MonkeyPatch) -> tuple[Bridge, Kafka]:
-    """A bridge that has published them all."""
+def run(monkeypatch: pytest.MonkeyPatch) -> Kafka:
+    """What a bridge that has published them all had."""
     monkeypatch.setitem(RULES["idempotent"], Coverage.AHEAD, RULES["idempotent"][Coverage.AHEAD]._replace(every_s=-1.0))
     script, kafka = Script(*map(transaction, range(TRANSACTIONS))), Kafka()
     script.batches[0].insert(1, RELATION)
@@ -68,12 +71,12 @@ def run(monkeypatch: pytest.MonkeyPatch) -> tuple[Bridge, Kafka]:
         on_commit=lambda _: None,
     )
     bridge.run(script.stop)
-    return bridge, kafka
+    return kafka
 
 
 def test_the_progress_does_not_grow_with_each_source_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
     """A backlog of small transactions made it larger than Kafka takes a record, and the bridge stopped for good."""
-    _, kafka = run(monkeypatch)
+    kafka = run(monkeypatch)
     assert len(kafka.told) > TRANSACTIONS // 4, "written beside the rows"
     assert max(len(each.unseen) for each in kafka.told) < 40
 
@@ -82,6 +85,15 @@ def test_a_progress_behind_rows_says_nothing_of_how_large_a_kafka_transaction_ma
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The next backfill over a slow network would begin with one that Kafka gives up for its age."""
-    monkeypatch.setattr("cdc.bridge.batch._FIRST_BYTES", 16)
-    bridge, _ = run(monkeypatch)
-    assert bridge._batch._max_bytes == 16
+    monkeypatch.setattr(batch, "FIRST_BYTES", 16)
+    for age in ("MIN_AGE_S", "MAX_AGE_S"):
+        monkeypatch.setattr(batch, age, 60.0)
+    batches: list[Batch] = []
+
+    def made() -> Batch:
+        batches.append(Batch())
+        return batches[-1]
+
+    monkeypatch.setattr(loop, "Batch", made)
+    run(monkeypatch)
+    assert is_full_at(batches[-1], 16)

@@ -34,11 +34,11 @@ def meter() -> BridgeMeter:
 
 
 def value(meter: BridgeMeter, name: str, **labels: str) -> float | None:
-    return meter._metrics.registry.get_sample_value(f"cdc_bridge_{name}", labels)
+    return meter.registry.get_sample_value(f"cdc_bridge_{name}", labels)
 
 
 def of_slot(meter: BridgeMeter, name: str) -> float | None:
-    return meter._metrics.registry.get_sample_value(f"cdc_slot_{name}")
+    return meter.registry.get_sample_value(f"cdc_slot_{name}")
 
 
 def test_slot(meter: BridgeMeter) -> None:

@@ -15,7 +15,7 @@ from cdc.base.lsn import LSN
 from cdc.contract.header import BACKFILL, DELETE, INSERT, TRUNCATE, UPDATE, HeaderStamp, newer
 from cdc.contract.history import HistoryEncoder, parse_history
 from cdc.spark.history.trail import change
-from cdc.spark.snapshot.history import _states
+from cdc.spark.snapshot.history import read_states
 from cdc.spark.values.objects import split_object
 
 SEED = int(os.environ.get("SEED", str(random.SystemRandom().randrange(1 << 32))))
@@ -148,5 +148,5 @@ class TestSnapshot(HistoryReaderContract):
 
     def read(self, value: bytes) -> Facts:
         batch = pa.RecordBatch.from_pydict({"value": pa.array([value], pa.binary())})
-        state = next(iter(_states(iter([batch])))).column("value")[0].as_py()
+        state = next(iter(read_states(iter([batch])))).column("value")[0].as_py()
         return Facts("", ("", 0), None, 0, "", None if state is None else split_object(state.decode()), None)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from cdc.base.errors import TopicRefused, TopicUnavailable
 from cdc.kafka.brokers import BrokerAdmin
@@ -27,8 +28,16 @@ def answer(*_: Any, **__: Any) -> Any:
 
 def test_a_refusal_counts_until_the_brokers_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that serves for hours: a password that was wrong an hour ago is not why nobody answers now."""
+    reports: list[Callable[[KafkaError], None]] = []
+    init = AdminClient.__init__
+
+    def opened(client: AdminClient, settings: dict[str, Any], **more: Any) -> None:
+        reports.append(settings["error_cb"])
+        init(client, settings, **more)
+
+    monkeypatch.setattr(AdminClient, "__init__", opened)
     admin = BrokerAdmin({"bootstrap.servers": "127.0.0.1:1"})
-    admin._reports.take(KafkaError(KafkaError.SASL_AUTHENTICATION_FAILED, "invalid credentials"))
+    reports[0](KafkaError(KafkaError.SASL_AUTHENTICATION_FAILED, "invalid credentials"))
 
     monkeypatch.setattr(_LIST, no_answer)
     with pytest.raises(TopicRefused, match="invalid credentials"):

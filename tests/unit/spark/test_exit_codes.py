@@ -132,9 +132,9 @@ class Brokers:
 
 
 STAGES: dict[str, tuple[Any, Callable[[], Any]]] = {
-    "_server": (
+    "timeline_of": (
         job_main,
-        lambda: job_main._SourceTimeline(
+        lambda: job_main.SourceTimeline(
             Source(host="h", port=1, database="d", server_version="16", system_identifier="7"), 1
         ),
     ),
@@ -142,7 +142,7 @@ STAGES: dict[str, tuple[Any, Callable[[], Any]]] = {
     "identity_of": (job_main, lambda: {"the tables": "public.client"}),
     "BridgeProgress": (job_main, Bridge),
     "open_session": (job_main, lambda: contextlib.nullcontext(types.SimpleNamespace(version="4.2.0"))),
-    "_lag": (table_report, lambda: (0, None)),
+    "lag_of": (table_report, lambda: (0, None)),
     "Comparison": (table_report, lambda: types.SimpleNamespace(watch=Stopwatch())),
     "TableRun": (
         table_report,
@@ -161,7 +161,7 @@ STAGES: dict[str, tuple[Any, Callable[[], Any]]] = {
         table_report,
         lambda: ComparedReplica(ReplicaCounts(table="public.client", lsn="0/1", rows=3, identical=3), None),
     ),
-    "_keep_keys": (table_report, lambda: ""),
+    "keep_keys": (table_report, lambda: ""),
     "write_all": (job_main, lambda: types.SimpleNamespace(html="report.html")),
     "as_text": (job_main, lambda: "the report"),
 }
@@ -309,7 +309,7 @@ class TestCommands:
         monkeypatch.setattr(reconcile_command, "load_config", lambda _: types.SimpleNamespace(secrets=lambda: ()))
         monkeypatch.setattr(reconcile_command, "configure", lambda *_: None)
         monkeypatch.setattr(reconcile_command, "spark_settings", lambda *_, **__: SparkSettings())
-        monkeypatch.setattr(reconcile_command, "_job", lambda *_: job(tmp_path))
+        monkeypatch.setattr(reconcile_command, "reconcile_job", lambda *_: job(tmp_path))
         done = CliRunner().invoke(cli.app, ["reconcile", "--repair", "--yes", "--report", str(tmp_path)])
         assert done.exit_code == (0 if repairs else code), done.output
         assert bool(asked) is repairs

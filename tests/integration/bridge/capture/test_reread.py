@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import psycopg
 import pytest
 
 from cdc.base.errors import SourceAltered, SourceBusy, SourceRefused
+from cdc.bridge.capture import copy_both
 from cdc.bridge.capture.chunk import view_table
 from cdc.bridge.capture.copy_both import CopyBoth
 from cdc.bridge.capture.key_rows import read_keys
@@ -218,7 +220,7 @@ def test_a_lock_is_no_missing_grant(database: Database, source: Source) -> None:
 
 
 @pytest.mark.pg(16, 18)
-def test_no_session_limit_of_a_role_or_database_reaches_us(database: Database) -> None:
+def test_no_session_limit_of_a_role_or_database_reaches_us(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = [
         *TIMEOUTS,
         *(["transaction_timeout"] if database.execute("SHOW server_version_num")[0][0] >= "17" else []),
@@ -229,11 +231,18 @@ def test_no_session_limit_of_a_role_or_database_reaches_us(database: Database) -
         psycopg.connect(database.dsn) as ordinary,
         connect({"conninfo": database.dsn, "options": "-c statement_timeout=5s"}, application_name="test") as ours,
     ):
+        opened: list[psycopg.Connection[Any]] = []
+
+        def opens(*args: Any, **more: Any) -> psycopg.Connection[Any]:
+            opened.append(connect(*args, **more))
+            return opened[-1]
+
+        monkeypatch.setattr(copy_both, "connect", opens)
         walsender = CopyBoth({"conninfo": database.dsn}, application_name="test")
         try:
             for limit in limits:
                 assert ordinary.execute(f"SHOW {limit}").fetchone() == ("20s",)
                 assert ours.execute(f"SHOW {limit}").fetchone() == ("0",)
-                assert walsender._pgconn.exec_(f"SHOW {limit}".encode()).get_value(0, 0) == b"0", limit
+                assert opened[0].pgconn.exec_(f"SHOW {limit}".encode()).get_value(0, 0) == b"0", limit
         finally:
             walsender.close()

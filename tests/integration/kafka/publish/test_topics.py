@@ -67,7 +67,7 @@ def test_a_cluster_that_cannot_hold_the_copies_is_told(admin: TopicAdmin) -> Non
 
 
 def test_no_broker_is_worth_another_try(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cdc.kafka.publish.topics._TIMEOUT_S", 1.0)
+    monkeypatch.setattr("cdc.kafka.publish.topics.TIMEOUT_S", 1.0)
     with pytest.raises(TopicUnavailable) as caught:
         TopicAdmin(BrokerAdmin({"bootstrap.servers": f"127.0.0.1:{free_port()}"})).partitions()
     assert "kafka.bootstrap" in caught.value.remedy

@@ -172,8 +172,8 @@ def test_schemas(room: Classroom, shown: Shown, truth: Of) -> None:
 
 
 def test_standard(room: Classroom, shown: Shown, truth: Of, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standard, "_UPDATES", 3_000)
-    monkeypatch.setattr(standard, "_READS", 50)
+    monkeypatch.setattr(standard, "UPDATES", 3_000)
+    monkeypatch.setattr(standard, "READS", 50)
     teach("standard", room, shown)
     rounds, same = shown.tables["Bytes on disk"], {row[0]: row[1:] for row in shown.tables["The same state from both"]}
     assert [row[0] for row in rounds] == [3_000, 6_000, 9_000, 12_000]

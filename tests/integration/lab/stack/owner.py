@@ -28,7 +28,7 @@ def main(wanted: list[str]) -> None:
         if "redis" in wanted:
             servers.append(cleanup.enter_context(RedisServer.open()))
         started = [
-            {"pid": server.pid, "directory": str(server.directory), "account": server._account.name}
+            {"pid": server.pid, "directory": str(server.directory), "account": server.account.name}
             for server in servers
         ]
         sys.stdout.write(json.dumps(started) + "\n")

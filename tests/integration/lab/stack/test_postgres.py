@@ -95,7 +95,7 @@ def test_a_version_that_is_not_there_is_refused():
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has to step down")
 def test_root_steps_down_for_the_server(own_stack):
     server = own_stack.postgres()
-    assert psutil.Process(server.pid).uids().real != 0 or server._account.prefix
+    assert psutil.Process(server.pid).uids().real != 0 or server.account.prefix
 
 
 def test_eventually_tells_what_it_waited_for():

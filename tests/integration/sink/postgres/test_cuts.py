@@ -109,7 +109,7 @@ def test_a_transaction_larger_than_memory_is_fetched_once(
     plainly = TopicReader.hold
     monkeypatch.setattr(TopicReader, "hold", hold)
     monkeypatch.setattr(mirror_session, "MAX_RECORDS", 200)
-    monkeypatch.setattr(mirror_session, "_RECORDS_PER_POLL", 100)
+    monkeypatch.setattr(mirror_session, "RECORDS_PER_POLL", 100)
     topics = TopicWriter(kafka.bootstrap, partitions=1)
     table = topics.table("items", id="int4")
     with topics.kafka_transaction():

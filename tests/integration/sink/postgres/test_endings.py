@@ -173,7 +173,7 @@ def test_little_memory_gives_the_same(
     topics: TopicWriter, database: Database, config: Config, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     monkeypatch.setattr(mirror_session, "MAX_RECORDS", 30 * seed)
-    monkeypatch.setattr(mirror_session, "_RECORDS_PER_POLL", 20)
+    monkeypatch.setattr(mirror_session, "RECORDS_PER_POLL", 20)
     ledger = Ledger(topics, seed)
     ledger.write(40)
     ledger.write_big(1_500)
@@ -192,7 +192,7 @@ def test_poison_in_a_spilled_transaction(
     topics: TopicWriter, database: Database, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mirror_session, "MAX_RECORDS", 50)
-    monkeypatch.setattr(mirror_session, "_RECORDS_PER_POLL", 20)
+    monkeypatch.setattr(mirror_session, "RECORDS_PER_POLL", 20)
     ledger = Ledger(topics, seed=4)
     with running(config, database) as mirror:
         mirror.wait_for_cut(10)
@@ -210,7 +210,7 @@ def test_schema_change_inside_a_spilled_transaction(
     topics: TopicWriter, database: Database, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mirror_session, "MAX_RECORDS", 30)
-    monkeypatch.setattr(mirror_session, "_RECORDS_PER_POLL", 20)
+    monkeypatch.setattr(mirror_session, "RECORDS_PER_POLL", 20)
     with running(config, database) as mirror:
         definitions = [topics.table("t", id="int4", **{f"c{i}": "text" for i in range(n)}) for n in range(1, 6)]
         for n, table in enumerate(definitions):

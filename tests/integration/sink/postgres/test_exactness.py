@@ -41,7 +41,7 @@ from cdc.sink.apply.topics import RebuildOrder
 from cdc.base.config import Config
 from cdc.sink.postgres.database import open_replica
 crashpoints.arm(sys.argv[2])
-mirror_session.MAX_RECORDS, mirror_session._RECORDS_PER_POLL = 100, 40
+mirror_session.MAX_RECORDS, mirror_session.RECORDS_PER_POLL = 100, 40
 config = Config.model_validate_json(sys.argv[1])
 replica = open_replica(config, application_name="test")
 run_mirror(config, replica, threading.Event(), order=RebuildOrder(sys.argv[3:]))
@@ -91,7 +91,7 @@ def rows_of(*ids: int, v: int = 0) -> list[Row]:
 @pytest.fixture
 def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mirror_session, "MAX_RECORDS", 100)
-    monkeypatch.setattr(mirror_session, "_RECORDS_PER_POLL", 40)
+    monkeypatch.setattr(mirror_session, "RECORDS_PER_POLL", 40)
 
 
 @pytest.mark.usefixtures("little_memory")

@@ -26,7 +26,7 @@ def test_it_is_no_row_and_keeps_no_cut_from_coming(
     """It went into the replica as a row, and for as long as its LSN was ahead there was no cut any more."""
     monkeypatch.setattr(foreign, "PATIENCE_S", 0.2)
     monkeypatch.setattr(mirror_session, "MAX_RECORDS", 200)
-    monkeypatch.setattr(mirror_session, "_RECORDS_PER_POLL", 100)
+    monkeypatch.setattr(mirror_session, "RECORDS_PER_POLL", 100)
     topics = TopicWriter(kafka.bootstrap, partitions=partitions)
     table, beside = topics.table("items", id="int4", v="int4"), topics.table("beside", id="int4", v="int4")
     publish(topics, table, 8, rows_of(1))

@@ -125,7 +125,7 @@ def test_restart_remembers_what_is_loading(topics: TopicWriter, database: Databa
 def test_a_first_backfill_that_floods_its_topic_does_not_hold_up_the_others(
     topics: TopicWriter, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cdc.kafka.replay.cut._NEAR", 1_000)
+    monkeypatch.setattr("cdc.kafka.replay.cut.NEAR", 1_000)
     loading, whole = begin(topics), topics.table("orders", id="int4")
     with topics.kafka_transaction():
         topics.define(whole)

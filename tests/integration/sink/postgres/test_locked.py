@@ -250,7 +250,7 @@ def test_a_long_wait_is_told_again_but_not_all_the_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Once a minute, with the seconds that grow; here once in two seconds."""
-    monkeypatch.setattr(locks, "_TELL_AGAIN_S", 2.0)
+    monkeypatch.setattr(locks, "TELL_AGAIN_S", 2.0)
     mirror.wait_for_cut(11)
     with somebody(mirror.replica, "lock table items in share mode"):
         publish(topics, tables[0], 20, rows_of(1, v=1))

@@ -6,10 +6,10 @@ tombstone behind the row of the same key.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
 
 import pytest
-from confluent_kafka import TopicPartition
 
 from cdc.base.config import Config
 from cdc.base.lsn import LSN
@@ -39,35 +39,41 @@ def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     """A cut in one piece, or in several: the rows' partition first, as when the other one's broker is slow."""
     if request.param == "spilled":
         monkeypatch.setattr(mirror_session, "MAX_RECORDS", 100)
-        monkeypatch.setattr(mirror_session, "_RECORDS_PER_POLL", 40)
-        monkeypatch.setattr(TopicReader, "add", slow(TopicReader.add))
-        monkeypatch.setattr(TopicReader, "poll", patient(TopicReader.poll))
+        monkeypatch.setattr(mirror_session, "RECORDS_PER_POLL", 40)
+        slowly = Slowly()
+        monkeypatch.setattr(TopicReader, "add", lambda *args: slowly.add(*args))
+        monkeypatch.setattr(TopicReader, "hold", lambda *args: slowly.hold(*args))
+        monkeypatch.setattr(TopicReader, "poll", lambda *args: slowly.poll(*args))
     return str(request.param)
 
 
-def is_late(partition: Partition) -> bool:
-    return partition[1] == ELSEWHERE
+class Slowly:
+    """``TopicReader``'s methods; partitions of a slow broker wait until rows of the other one were read."""
 
+    def __init__(self) -> None:
+        self._add, self._poll, self._hold = TopicReader.add, TopicReader.poll, TopicReader.hold
+        self._waiting: defaultdict[TopicReader, set[Partition]] = defaultdict(set)
+        self._held: dict[TopicReader, set[Partition]] = {}
 
-def slow(add: Callable[..., None]) -> Callable[..., None]:
-    """Partitions that wait until rows of the other one were read."""
+    def add(self, reader: TopicReader, starts: Mapping[Partition, int]) -> None:
+        self._add(reader, starts)
+        self._waiting[reader].update(each for each in starts if each[1] == ELSEWHERE)
+        self._pause(reader)
 
-    def added(reader: TopicReader, starts: Mapping[Partition, int]) -> None:
-        add(reader, starts)
-        reader._consumer.pause([TopicPartition(*each) for each in starts if is_late(each)])
+    def hold(self, reader: TopicReader, partitions: Collection[Partition]) -> None:
+        self._held[reader] = set(partitions) - self._waiting[reader]
+        self._pause(reader)
 
-    return added
-
-
-def patient(poll: Callable[..., list[StoredRecord]]) -> Callable[..., list[StoredRecord]]:
-    def polled(reader: TopicReader, max_records: int, timeout_s: float) -> list[StoredRecord]:
-        for late in filter(is_late, reader.positions()):
+    def poll(self, reader: TopicReader, max_records: int, timeout_s: float) -> list[StoredRecord]:
+        for late in list(self._waiting[reader]):
             other = late[0], HOME
-            if reader.positions()[other] >= ROWS or other in reader._held:
-                reader._consumer.resume([TopicPartition(*late)])
-        return poll(reader, max_records, timeout_s)
+            if reader.positions().get(other, 0) >= ROWS or other in self._held.get(reader, ()):
+                self._waiting[reader].remove(late)
+                self._pause(reader)
+        return self._poll(reader, max_records, timeout_s)
 
-    return polled
+    def _pause(self, reader: TopicReader) -> None:
+        self._hold(reader, self._waiting[reader] | self._held.get(reader, set()))
 
 
 def write_repair(

@@ -41,7 +41,7 @@ from cdc.views.feed.run import run_feeds
 from cdc.kafka.replay import cut
 if sys.argv[2]:
     crashpoints.arm(sys.argv[2])
-mirror_session.MAX_RECORDS, mirror_session._RECORDS_PER_POLL, cut._NEAR = 100, 40, 50
+mirror_session.MAX_RECORDS, mirror_session.RECORDS_PER_POLL, cut.NEAR = 100, 40, 50
 run_feeds(Config.model_validate_json(sys.argv[1]), threading.Event())
 """
 

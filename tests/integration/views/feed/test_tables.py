@@ -190,7 +190,7 @@ def test_a_transaction_larger_than_memory_is_seen_whole_or_not_at_all(
     topics: TopicWriter, contents: Contents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cdc.sink.apply.session.MAX_RECORDS", 500)
-    monkeypatch.setattr("cdc.sink.apply.session._RECORDS_PER_POLL", 200)
+    monkeypatch.setattr("cdc.sink.apply.session.RECORDS_PER_POLL", 200)
     one, two = topics.table("one", id="int4", v="int4"), topics.table("two", id="int4", v="int4")
     with topics.kafka_transaction():
         topics.define(one)

@@ -133,7 +133,7 @@ def test_probes_need_no_token_and_name_no_table(client: httpx.Client) -> None:
 def test_a_token_that_is_taken_out_is_refused_soon(
     view: PlantedView, serve: Serve, tokens_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "_REFRESH_S", 0)
+    monkeypatch.setattr(run, "REFRESH_S", 0)
     client = serve(view.store, tokens_file=str(tokens_file))
     content = yaml.safe_load(tokens_file.read_text())
     with capture_logs() as logs:
@@ -151,7 +151,7 @@ def test_a_token_that_is_taken_out_is_refused_soon(
 def test_a_watch_ends_with_its_token(
     view: PlantedView, serve: Serve, tokens_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "_REFRESH_S", 0)
+    monkeypatch.setattr(run, "REFRESH_S", 0)
     client = serve(view.store, tokens_file=str(tokens_file))
     with client.stream("GET", "/v1/tables/public.users/watch", headers=bearer(DASHBOARD)) as got:
         lines = got.iter_lines()
@@ -208,7 +208,7 @@ def test_tls(view: PlantedView, serve: Serve, tmp_path: Path) -> None:
 def test_a_certificate_that_is_renewed(
     view: PlantedView, serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "_REFRESH_S", 0)
+    monkeypatch.setattr(run, "REFRESH_S", 0)
     old, new = (Authority(tmp_path, name).sign(name) for name in ("old", "new"))
     files = tmp_path / "service.pem", tmp_path / "service.key"
     for source, target in zip((old.certificate, old.key), files, strict=True):

@@ -228,7 +228,7 @@ def test_a_client_that_is_idle_does_not_hold_up_the_end(
     view: PlantedView, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Over TLS it would have to say that it closes, too. An answer that is being read goes on."""
-    monkeypatch.setattr(http, "_STOP_S", 60)
+    monkeypatch.setattr(http, "STOP_S", 60)
     size = 20_000_000
     view.put("public.users", {"id": 1, "name": "x" * size, "city": "y"})
     signed = Authority(tmp_path).sign("localhost")

@@ -261,7 +261,7 @@ def test_many_watch_and_the_journal_is_read_once(
 def test_watchers_of_every_pace_end_with_the_same_table(
     view: PlantedView, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(broadcast, "_KEPT_BYTES", 2_000)
+    monkeypatch.setattr(broadcast, "KEPT_BYTES", 2_000)
     client, last, random = serve(view.store), 400, Random(7)
     found: dict[int, dict[int, int]] = {}
     written = [0]

@@ -43,7 +43,7 @@ def test_a_server_that_throws_rows_away(own_stack: OwnStack) -> None:
 
 
 def test_a_policy_that_is_changed_later_is_told(own_stack: OwnStack, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redis_lock, "_LOOKS", 1)
+    monkeypatch.setattr(redis_lock, "LOOKS", 1)
     server = own_stack.redis()
     with (
         closing(client.Redis.from_url(server.url)) as raw,

@@ -55,7 +55,7 @@ class TestRedisInSmallBlocks(StoreContract):
 
     @pytest.fixture
     def place(self, redis: Redis, monkeypatch: pytest.MonkeyPatch) -> Place:
-        monkeypatch.setattr(redis_transaction, "_BLOCK_BYTES", 100)
+        monkeypatch.setattr(redis_transaction, "BLOCK_BYTES", 100)
         return Prefix(redis.url)
 
     def test_a_block_that_was_lost_is_missed(self, place: Prefix) -> None:
@@ -174,7 +174,7 @@ class TestServer:
     def test_a_server_that_sleeps_is_not_waited_for_by_readers(
         self, kept: RedisServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(redis_link, "_READER_TIMEOUT_S", 0.5)
+        monkeypatch.setattr(redis_link, "READER_TIMEOUT_S", 0.5)
         place = Prefix(kept.url)
         with writing(place) as store, closing(place.open(read_only=True)) as reader:
             version = commit(store, "left", item(0))

@@ -197,7 +197,7 @@ store.close()
     def test_a_store_that_is_deleted_and_made_anew_is_seen(
         self, place: Folder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(lmdb_environment, "_LOOK_S", 0)
+        monkeypatch.setattr(lmdb_environment, "LOOK_S", 0)
         with elsewhere(place.name) as other, closing(place.open(read_only=True)) as reader:
             assert other.ask("lock")
             for _ in range(2):
@@ -238,5 +238,5 @@ store.close()
 
     @staticmethod
     def map_of(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(lmdb_environment, "_MOST_MAP", size)
-        monkeypatch.setattr(lmdb_environment, "_LEAST_MAP", size)
+        monkeypatch.setattr(lmdb_environment, "MOST_MAP", size)
+        monkeypatch.setattr(lmdb_environment, "LEAST_MAP", size)

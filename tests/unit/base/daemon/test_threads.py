@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from http.server import ThreadingHTTPServer
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,7 @@ from cdc.base.config.serve import ServeConfig
 from cdc.base.daemon import http, wait_log
 from cdc.base.daemon.worker import Worker
 from cdc.base.errors import CdcError, SourceRefused, SourceUnavailable
+from cdc.base.waits import Waits
 from cdc.bridge import rereader, scope_watch, topic_watch
 from cdc.bridge.asking import own_bridge
 from cdc.bridge.backfill import readers, sweep
@@ -28,11 +30,12 @@ from cdc.bridge.source import slot_watch
 from cdc.bridge.source.connect import source_errors
 from cdc.contract.change import UNCHANGED_TOAST, Column, Relation, ReplicaIdentity
 from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.publish import transactional
 from cdc.kafka.publish.publisher import KafkaPublisher
 from cdc.kafka.replay import pulse
 from cdc.lab.demo import probes
 from cdc.ops.dashboard.board import Board
-from cdc.sink.apply.session import MirrorSession
+from cdc.sink.apply.session import ReplicaJobs
 from cdc.sink.postgres import locks
 from cdc.views.feed import run as feed
 from cdc.views.http import run
@@ -76,22 +79,22 @@ def scope_watch_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def wait_log_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wait_log.WaitLog, "_look", boom)
-    stop = threading.Event()
-    with wait_log.WaitLog(stop):
+    stop, waits = threading.Event(), Waits()
+    monkeypatch.setattr(waits, "long", boom)
+    with wait_log.WaitLog(stop, waits):
         assert stop.wait(10)
 
 
 def pulse_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulse, "_PAUSE_S", 0.0)
-    monkeypatch.setattr(pulse.BrokerPulse, "_answers", boom)
+    monkeypatch.setattr(pulse, "PAUSE_S", 0.0)
+    monkeypatch.setattr(pulse, "BrokerAdmin", boom)
     stop = threading.Event()
     with pulse.BrokerPulse(CONFIG.kafka.client_options(), "shop.__progress", stop):
         assert stop.wait(10)
 
 
 def http_server_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http._Server, "service_actions", boom)
+    monkeypatch.setattr(ThreadingHTTPServer, "service_actions", boom)
     stop = threading.Event()
     with http.HealthServer("127.0.0.1", 0, CollectorRegistry(), lambda: (True, {}), stop):
         assert stop.wait(10)
@@ -103,11 +106,10 @@ NO_BACKFILL: Any = None
 
 
 def store_lock_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redis_lock, "_RENEW_S", 0)
+    monkeypatch.setattr(redis_lock, "RENEW_S", 0)
     monkeypatch.setattr(redis_lock, "connect", lambda *_, **__: SimpleNamespace(register_script=lambda _: boom))
     lock = redis_lock.RedisLock(RedisPlace("", "", ""), "")
-    eventually(lambda: not lock._worker.is_alive, 10)
-    lock.check()
+    eventually(lock.check, 10)
 
 
 def reader_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,8 +139,8 @@ def own_bridge_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def probe_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_send", "_watch_topic", "_watch_replica"):
-        monkeypatch.setattr(probes.Probes, name, boom)
+    monkeypatch.setattr(psycopg, "connect", boom)
+    monkeypatch.setattr(probes, "open_consumer", boom)
     with probes.Probes("", "", "", "") as running:
         eventually(running.check, 10)
 
@@ -153,8 +155,9 @@ def topic_watch_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def progress_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = SimpleNamespace(begin_transaction=boom, produce=boom)
+    monkeypatch.setattr(transactional, "Producer", lambda *_, **__: client)
     running = KafkaPublisher({"bootstrap.servers": "127.0.0.1:1"}, transactional_id="t", max_message_bytes=1_000_000)
-    monkeypatch.setattr(running, "_write", boom)
     try:
         running.write("topic", b"key", b"value")
         eventually(running.is_written, 10)
@@ -179,8 +182,8 @@ def lock_watch_ends(_: pytest.MonkeyPatch) -> None:
 
 def feed_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other feed ends, too."""
-    monkeypatch.setattr(feed, "_fill_tables", boom)
-    monkeypatch.setattr(feed, "_fill_topics", lambda config, stores, stop, meter, works: stop.wait(10))
+    monkeypatch.setattr(feed, "run_mirror", boom)
+    monkeypatch.setattr(feed, "wait_for_lock", lambda lock, name, stop: not stop.wait(10))
     view = ViewConfig.model_validate({"store": "memory", "topics": {"apps": {}}})
     feed.run_feeds(CONFIG.model_copy(update={"view": view}), threading.Event())
 
@@ -269,12 +272,11 @@ def test_every_thread_of_ours_is_among_these() -> None:
 
 def test_the_sinks_writing_thread_raises_in_the_session() -> None:
     """The session settles what it handed over before it hands over more, in every pass, and at its end."""
-    session = MirrorSession.__new__(MirrorSession)
-    session._under_way, session._called = None, "the replica"
-    with ThreadPoolExecutor(max_workers=1) as session._writer:
-        session._hand_over(boom)
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        jobs = ReplicaJobs(thread, "the replica", lambda _: None)
+        jobs.hand_over(boom)
         with pytest.raises(Bug):
-            session._settle()
+            jobs.settle()
 
 
 def test_an_error_that_ends_the_block_already_is_not_replaced() -> None:

@@ -327,7 +327,7 @@ def test_what_the_last_session_left_goes_on() -> None:
 
 
 def test_recorded_keys_that_every_snapshot_sees_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cdc.bridge.backfill.table._PRUNE_KEYS", 1)
+    monkeypatch.setattr("cdc.bridge.backfill.table.PRUNE_KEYS", 1)
     stage = started()
     stage.look(("t", 1, 5 * CHUNK_BLOCKS))
     stage.step()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 import struct
+import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import groupby
@@ -43,18 +45,32 @@ class Socket:
             yield streamed.read(512)
 
 
-def held(streamed: StreamedTransactions) -> int:
-    """Bytes on disk now."""
-    return sum(spill.size for spill in streamed._spills.values())
+class Disk:
+    """The files of spills."""
+
+    def __init__(self) -> None:
+        self._files: list[IO[bytes]] = []
+
+    def spill(self, xid: int) -> Spill:
+        return Spill(xid, self._open)
+
+    def _open(self) -> IO[bytes]:
+        self._files.append(tempfile.TemporaryFile())  # noqa: SIM115 - the spill closes it
+        return self._files[-1]
+
+    @property
+    def held(self) -> int:
+        """Bytes on disk now."""
+        return sum(os.fstat(each.fileno()).st_size for each in self._files if not each.closed)
 
 
 def ordinary(reads: Iterator[list[bytes]] | list[list[bytes]]) -> list[bytes]:
     """Messages that come out, without keepalives; nothing may be left on disk."""
-    socket = Socket(reads)
-    streamed = StreamedTransactions(socket.read, socket.live)
+    socket, disk = Socket(reads), Disk()
+    streamed = StreamedTransactions(socket.read, socket.live, disk.spill)
     with closing(streamed):
         frames = [each for batch in socket.batches(streamed) for each in batch]
-        assert held(streamed) == 0
+        assert disk.held == 0
     return [each[XLOG_DATA_HEADER_BYTES:] for each in frames if each[:1] == b"w"]
 
 
@@ -145,12 +161,12 @@ def test_an_older_description_does_not_outlive_a_newer_one(is_told_again: bool) 
 
 def test_a_block_is_no_drained_socket() -> None:
     """The bridge would sleep on a drained one, with frames waiting in the client library."""
-    socket = Socket([[start(7), change(7, b"a")], [change(7, b"b")], [], [STOP]])
-    streamed = StreamedTransactions(socket.read, socket.live)
+    socket, disk = Socket([[start(7), change(7, b"a")], [change(7, b"b")], [], [STOP]]), Disk()
+    streamed = StreamedTransactions(socket.read, socket.live, disk.spill)
     assert [bool(streamed.read(512)) for _ in range(4)] == [True, True, False, True]
-    assert held(streamed) == 2 * 6
+    assert disk.held == 2 * 6
     streamed.close()
-    assert held(streamed) == 0
+    assert disk.held == 0
 
 
 def test_keepalives_and_small_transactions_pass_a_running_one() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import KafkaError
 
-from cdc.kafka.publish.row_producer import Group, RowProducer
+from cdc.kafka.publish import row_producer
+from cdc.kafka.publish.row_producer import RowProducer
 
 
 class Reported(NamedTuple):
@@ -24,6 +26,26 @@ class Reported(NamedTuple):
         return 1
 
 
+class Client:
+    """Kafka's client, as far as rows need it: it reports each of them in the same way, when it is polled."""
+
+    def __init__(self, error: KafkaError | None) -> None:
+        self._error = error
+        self._unreported: list[Callable[[KafkaError | None, Reported], None]] = []
+
+    def __len__(self) -> int:
+        return len(self._unreported)
+
+    def produce(self, *args: Any) -> None:
+        self._unreported.append(args[4])
+
+    def poll(self, _timeout_s: float) -> None:
+        while self._unreported:
+            self._unreported.pop()(self._error, Reported())
+
+    def purge(self) -> None: ...
+
+
 @pytest.mark.parametrize(
     ("code", "is_late"),
     [
@@ -36,9 +58,13 @@ class Reported(NamedTuple):
     ],
 )
 @pytest.mark.parametrize("wanted_until", [-math.inf, math.inf])
-def test_after_the_time_for_it(code: int | None, is_late: bool, wanted_until: float) -> None:
+def test_after_the_time_for_it(
+    code: int | None, is_late: bool, wanted_until: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = None if code is None else KafkaError(code)
+    monkeypatch.setattr(row_producer, "Producer", lambda *_, **__: Client(error))
     rows = RowProducer({"bootstrap.servers": "127.0.0.1:1"}, max_message_bytes=1_000)
     rows.wanted_until = wanted_until
-    rows._reports(Group())(None if code is None else KafkaError(code), Reported())
-    assert dict(rows.late) == ({"t": {b"k"}} if is_late and wanted_until < 0 else {})
+    rows.send([("t", b"k", b"v", b"v=1", None)])
     rows.close()
+    assert dict(rows.late) == ({"t": {b"k"}} if is_late and wanted_until < 0 else {})

@@ -27,6 +27,6 @@ def test_a_given_postgres_that_does_not_answer_is_refused_without_its_password()
 
 
 def test_a_given_kafka_that_does_not_answer_is_refused(monkeypatch):
-    monkeypatch.setattr("cdc.lab.stack.stack._CONNECT_TIMEOUT_S", 1)
+    monkeypatch.setattr("cdc.lab.stack.stack.CONNECT_TIMEOUT_S", 1)
     with pytest.raises(StackError, match=r"the given Kafka 127\.0\.0\.1:1 does not answer"):
         open_kafka(bootstrap="127.0.0.1:1")

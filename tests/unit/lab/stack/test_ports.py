@@ -23,7 +23,7 @@ def test_a_port_in_use_is_not_given(monkeypatch):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        monkeypatch.setattr(embedded, "_PORTS", (port, port + 1))
+        monkeypatch.setattr(embedded, "PORTS", (port, port + 1))
         with pytest.raises(StackError, match="no free port"):
             free_port()
 

@@ -8,6 +8,7 @@ from cdc.base.config import Config
 from cdc.base.errors import TopicUnavailable
 from cdc.kafka.replay.backfills import Published
 from cdc.ops.status.parts import StatusReader
+from tests.support.waiting import eventually
 from tests.unit.ops.status.test_document import PROGRESS
 
 NOWHERE = Config.model_validate(
@@ -34,9 +35,6 @@ def test_a_part_that_hangs_is_told_and_not_asked_again_until_it_has_answered() -
     assert asked.acquire(timeout=10)
     assert not asked.acquire(blocking=False), "asked once"
     answers.set()
-    while reader.is_reading:
-        pass
-    patient = StatusReader(published, 30)
-    patient._hanging = reader._hanging
-    assert patient.look(NOWHERE).topics.answer == PROGRESS
+    eventually(lambda: not reader.is_reading)
+    eventually(lambda: reader.look(NOWHERE).topics.answer == PROGRESS)
     assert asked.acquire(blocking=False), "what it answered at last was old: it is asked anew"

@@ -8,7 +8,7 @@ from cdc.base.lsn import LSN
 from cdc.contract.header import UPDATE, HeaderStamp, with_null_documents
 from cdc.contract.jobspec.deployment import JobColumn, JobTable
 from cdc.contract.record import SchemaColumn, TableSchema
-from cdc.spark.reconcile.second_look import Rule, TopicRow, UnreadableValue, _compared, _topic_row
+from cdc.spark.reconcile.second_look import Rule, TopicRow, UnreadableValue, compared_columns, topic_row
 
 TODAY = JobTable(
     namespace="public",
@@ -37,7 +37,7 @@ def row(value: bytes, *null_documents: int, schema: str = WRITTEN) -> TopicRow:
     header = HeaderStamp(LSN(1), 5, 1).header(UPDATE, 1, schema)
     if null_documents:
         header = with_null_documents(header, null_documents)
-    return _topic_row({"offset": 0, "value": value, "header": header.decode()}, RULE)
+    return topic_row({"offset": 0, "value": value, "header": header.decode()}, RULE)
 
 
 def test_documents_null_are_counted_by_the_definition_of_the_record() -> None:
@@ -65,4 +65,4 @@ def test_what_is_no_row_differs_from_a_row_of_nothing_but_null() -> None:
         found = row(value)
         assert isinstance(found, UnreadableValue), value
         assert found.why, value
-        assert _compared(found, rule) != _compared({"id": "1", "j": None}, rule)
+        assert compared_columns(found, rule) != compared_columns({"id": "1", "j": None}, rule)

@@ -73,13 +73,13 @@ def session(reader: Reader, stop: threading.Event, on_commit: Callable[[Mapping[
 def test_a_topic_that_is_not_what_it_was_is_looked_at_again(
     after: TopicFacts | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topics, "_LOOK_S", 0.0)
+    monkeypatch.setattr(topics, "LOOK_S", 0.0)
     with pytest.raises(BeginAnew):
         session(Reader(after), threading.Event(), lambda _: None).run()
 
 
 def test_a_topic_that_stays_what_it_was_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topics, "_LOOK_S", 0.0)
+    monkeypatch.setattr(topics, "LOOK_S", 0.0)
     commits: list[object] = []
     stop = threading.Event()
 

@@ -32,7 +32,7 @@ def view() -> Iterator[PlantedView]:
 @pytest.fixture
 def run(view: PlantedView, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs a coroutine with the broadcasts of a process."""
-    monkeypatch.setattr(broadcast, "_REST_S", 0.0)
+    monkeypatch.setattr(broadcast, "REST_S", 0.0)
 
     def start(test: Callable[[Broadcasts, StoreTables], Awaitable[None]]) -> None:
         async def main() -> None:
@@ -111,7 +111,7 @@ def test_silence_tells_how_far_it_reaches(view: PlantedView, run: Run) -> None:
 
 
 def test_who_is_too_far_behind_reads_for_itself(view: PlantedView, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broadcast, "_KEPT_BYTES", 1)
+    monkeypatch.setattr(broadcast, "KEPT_BYTES", 1)
 
     async def test(broadcasts: Broadcasts, part: StoreTables) -> None:
         late = token = now(part)

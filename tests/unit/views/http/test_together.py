@@ -78,7 +78,7 @@ def test_those_who_come_meanwhile_share_a_question(view: Asked) -> None:
 
 
 def test_a_question_has_a_bound(view: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(together, "_MOST", 10)
+    monkeypatch.setattr(together, "MOST", 10)
 
     async def test(both: RequestsTogether) -> list[Found]:
         return list(await asyncio.gather(*(both.get(view, USERS, (number,)) for number in range(95))))

@@ -93,7 +93,7 @@ def test_more_keys_than_are_kept_are_a_reset(store: Store, monkeypatch: pytest.M
 def test_it_holds_the_newest_that_fit(store: Store, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.setattr(journal, "MAX_KEYS", 50)
     monkeypatch.setattr(journal, "MAX_ENTRIES", 12)
-    monkeypatch.setattr(journal, "_LINKS_AT_ONCE", 4)
+    monkeypatch.setattr(journal, "LINKS_AT_ONCE", 4)
     chance = random.Random(seed)
     changed: list[tuple[int, int]] = []
     for _ in range(200):

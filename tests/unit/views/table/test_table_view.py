@@ -84,7 +84,7 @@ def test_facts_are_decoded_once_for_each_version(store: Store, monkeypatch: pyte
 
 
 def test_a_store_that_was_made_anew_is_noticed_at_the_same_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_view, "_CHECK_S", 0)
+    monkeypatch.setattr(table_view, "CHECK_S", 0)
     first, second = MemoryStore(), MemoryStore()
     Filled(first).put(row("eu", 7))
     Filled(second, msgspec.structs.replace(ITEMS, generation=9), view=msgspec.structs.replace(VIEW, store_id="b")).put()
