@@ -106,8 +106,8 @@ def reconcile(
     """Compare source, topics and replica row by row with Spark, while all of them keep running.
 
     It is exact at one snapshot of the source: a key that changes meanwhile is compared again, never called different.
-    The report is text, JSON, JUnit XML, an HTML page, and Parquet with the differing keys. Exit code 0 when all is
-    identical, 1 when something differs, 2 when something could not be verified, for any reason.
+    The report is text, JSON, JUnit XML, HTML, and Parquet with the differing keys. Exit codes: 0 if all is identical,
+    1 if something differs, 2 if something could not be verified.
 
     Examples:
 
@@ -123,8 +123,7 @@ def reconcile(
         _refuse_resuming_nowhere(folder)
     if (where, columns) != (None, None):
         _refuse_all_but_one(tables or ())
-    if state is not None:
-        _refuse_parts(passes)
+    _refuse_parts_of_a_state(state, passes)
     loaded = load_config(config)
     configure(log_level, loaded.secrets())
     options = {
@@ -164,8 +163,8 @@ def _refuse_all_but_one(tables: Sequence[str]) -> None:
         )
 
 
-def _refuse_parts(passes: int) -> None:
-    if passes > 1:
+def _refuse_parts_of_a_state(state: Path | None, passes: int) -> None:
+    if state is not None and passes > 1:
         raise ConfigError(
             "--state and --passes cannot be combined", remedy="leave one out: --state keeps hashes of whole topics"
         )
