@@ -78,9 +78,15 @@ class TableRun:
     """
 
     def __init__(
-        self, job: ReconcileJob, table: JobTable, tools: Comparison, bridge: BridgeProgress, server: str, work: Path,
+        self,
+        job: ReconcileJob,
+        table: JobTable,
+        tools: Comparison,
+        bridge: BridgeProgress,
+        server: str,
+        work: Path,
         say: Say,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._job = job
         self._table = table
         self._tools = tools
@@ -221,8 +227,8 @@ class TableRun:
             hold(self._job.source, (self._table.namespace, self._table.name), self._job.fence_timeout_s)
         )
         stack.enter_context(limited(self._tools.spark, self._job.max_snapshot_s, _SLOWER))
-        # 0 of 1 ms: how long the reading takes is judged at its end (_check_end).
-        if why := why_unverifiable(TableEvidence(is_whole, unseen, held.snapshot, 0, 1)):
+        # How long the reading takes is judged at its end (_check_end).
+        if why := why_unverifiable(TableEvidence(is_whole, unseen, held.snapshot)):
             raise Unverifiable(why)
         with self._tools.watch.timing("fence"):
             self._fence_wait_s = pass_fence(self._job, self._bridge, held, rereads=self._table.rereads)

@@ -106,8 +106,7 @@ class Together:
             held = stack.enter_context(hold_free(job.source, list(whole)))
             stack.enter_context(limited(self._tools.spark, job.max_snapshot_s, _SLOWER))
             tables = [whole[each] for each in small_ones(sizes_of(held))]
-            # 0 of 1 ms: how long the reading takes is judged at its end (_equal).
-            if not tables or why_unverifiable(TableEvidence(True, unseen, held.snapshot, 0, 1)):
+            if not tables or why_unverifiable(TableEvidence(True, unseen, held.snapshot)):
                 return 0
             pass_fence(job, self._bridge, held, rereads=any(each.rereads for each in tables))
             extents = {each.topic: brokers.extent(each.topic) for each in tables}

@@ -220,14 +220,14 @@ class TableEvidence:
         snapshot: S.
         reading_ms: the time from taking S to the end of the scan. Not from the scan's start: an invisible tombstone may
             make the cleaner remove a visible record, and be removed itself, before the scan begins.
-        delete_retention_ms: the topic's ``delete.retention.ms``.
+        delete_retention_ms: the topic's ``delete.retention.ms``; None before the scan, when no time has passed yet.
     """
 
     whole: bool
     unseen: tuple[int, ...]
     snapshot: VisibleTransactions
-    reading_ms: int
-    delete_retention_ms: int
+    reading_ms: int = 0
+    delete_retention_ms: int | None = None
 
 
 def why_unverifiable(facts: TableEvidence) -> str | None:
@@ -239,7 +239,7 @@ def why_unverifiable(facts: TableEvidence) -> str | None:
             "the topic has transactions that the snapshot does not see yet (do they wait for a synchronous standby?),"
             " and the backfill left out the rows that they changed; compare again when they are visible"
         )
-    if facts.reading_ms >= facts.delete_retention_ms:
+    if facts.delete_retention_ms is not None and facts.reading_ms >= facts.delete_retention_ms:
         return (
             f"the scan ended {facts.reading_ms} ms after the snapshot, but tombstones are kept for only"
             f" {facts.delete_retention_ms} ms (delete.retention.ms), so a delete may have gone unseen; use more"

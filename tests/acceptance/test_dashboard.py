@@ -259,7 +259,7 @@ def test_a_key_is_looked_up_in_topic_source_and_history(browser: Browser, shown:
         assert seen.violations() == []
         look_up(page, f"public.{HOSTILE}", "id=1")
         expect(answer).to_contain_text("<img src=x onerror=alert(1)>", timeout=60_000)
-        expect(answer).to_contain_text("topics.history does not name it")
+        expect(answer).to_contain_text("topics.history does not name the table")
         look_up(page, "public.orders", "seventeen")
         expect(page.locator("#key-busy")).to_contain_text("id is int4, not 'seventeen'", timeout=60_000)
         assert all("400" in each for each in seen.complaints)  # which Chromium says of each answer that is no 2xx

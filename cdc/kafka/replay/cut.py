@@ -309,7 +309,7 @@ class CutBuffer:
         """Make these topics part of every cut from now on."""
         self._outside.difference_update(topics)
 
-    def flooded(self, loading: Collection[str], positions: Mapping[Partition, int]) -> frozenset[str]:
+    def holding_up(self, loading: Collection[str], positions: Mapping[Partition, int]) -> frozenset[str]:
         """Returns the loading topics that hold up the others: part of the cut, and far from the fence.
 
         Returns nothing if all topics of the cut are like that, because then they hold up nobody.

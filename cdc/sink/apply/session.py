@@ -207,7 +207,7 @@ class MirrorSession:
             self._topics.look()
             self._take_back()
             self._judge.ask()
-            self._leave_out_flooded()
+            self._leave_out_what_holds_up()
             self._advance()
         self._jobs.settle()
 
@@ -258,16 +258,14 @@ class MirrorSession:
             self._jobs.settle()
             raise BeginAnew
 
-    def _leave_out_flooded(self) -> None:
+    def _leave_out_what_holds_up(self) -> None:
         """Lets the cuts go on without a loading table whose first backfill brings more than the replica can take."""
         if not self._loading.topics:
             return
-        if flooded := self._buffer.flooded(self._loading.topics, self._reader.positions()):
+        if topics := self._buffer.holding_up(self._loading.topics, self._reader.positions()):
             self._jobs.settle()
-            self._topics.leave_cut(flooded, self._judge.caught_up_at)
-            log.info(
-                "tables that load are left out of the cut until they are read to their end", topics=sorted(flooded)
-            )
+            self._topics.leave_cut(topics, self._judge.caught_up_at)
+            log.info("tables that load are left out of the cut until they are read to their end", topics=sorted(topics))
 
     def _advance(self) -> None:
         """Makes a cut if one is possible and the fence or full memory asks for it. Spills if memory stays full."""

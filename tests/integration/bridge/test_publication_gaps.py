@@ -59,7 +59,7 @@ def test_a_slot_that_is_older_than_the_publication(database: Database, deploy: D
     change_unseen(deployment)
     deployment.bridge.start()
     said = deployment.bridge.refusal(REFUSED)
-    assert f"replication slot '{deployment.slot()}' begins before publication '{deployment.slot()}' was made" in said
+    assert f"replication slot '{deployment.slot()}' begins before publication '{deployment.slot()}' was created" in said
     remedy = said.split("remedy: ")[1]
     assert HEAL in remedy
     database.execute(remedy.split(";")[0])

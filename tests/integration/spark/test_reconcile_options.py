@@ -153,7 +153,7 @@ def test_what_cannot_be_answered_is_said(damaged: Deployment, tmp_path: Path) ->
     state = ("--state", str(tmp_path / "file" / "state"), "--no-replica")
     code, said = run_command(damaged, tmp_path / "no-state", *state)
     assert code == 2, said
-    assert "NOT VERIFIED public.client: a file" in said, said
+    assert "NOT VERIFIED public.client: I/O error on file" in said, said
 
     damaged.stop()
     with psycopg.connect(damaged.source.dsn, autocommit=True) as connection:

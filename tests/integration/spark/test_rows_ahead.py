@@ -115,5 +115,5 @@ def test_a_late_row_that_may_have_erased_a_newer_one_is_not_taken_for_the_newest
     damage = Damage(deployment)
     damage.write(TABLE, b'{"id":200}', b'{"id":200,"balance":1}', header=stamp.header(INSERT, 1, schema))
     damage.done()
-    with pytest.raises(PastErased, match=r"stood\s+still"):
+    with pytest.raises(PastErased, match=r"suspended\s+bridge"):
         Snapshots(spark, deployment, tmp_path / "snapshots").take(TABLE)

@@ -47,7 +47,7 @@ def test_a_topic_that_was_given_partitions_is_refused(
     deployment.stop()
     topic, admin = deployment.topic(TABLE), AdminClient({"bootstrap.servers": deployment.bootstrap})
     admin.create_partitions([NewPartitions(topic, PARTITIONS + 2)])[topic].result(30)
-    told = "5 partitions now, and 3 when its keys were published"
+    told = "5 partitions now, but had 3 when its keys were published"
     with pytest.raises(TopicUnreadable, match=told):
         Snapshots(spark, deployment, tmp_path / "snapshots").rows(TABLE)
     with pytest.raises(TopicUnreadable, match=told):

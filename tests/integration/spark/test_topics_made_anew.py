@@ -85,7 +85,7 @@ def test_records_that_were_deleted_while_the_mirror_was_away(
     shop.wait_published()
     shop.stop()
     delete_records(shop.bootstrap, shop.topic(TABLE))
-    with pytest.raises(TopicChanged, match=r"lost records: partition 0 begins at offset \d+ now: .* --rebuild"):
+    with pytest.raises(TopicChanged, match=r"lost records \(partition 0 now begins at offset \d+\).* --rebuild"):
         run(spark, job)
 
 

@@ -364,7 +364,7 @@ def test_many_tombstones_of_large_keys_fill_memory() -> None:
     assert buffer.is_full
 
 
-def test_a_loading_topic_that_is_flooded_keeps_no_cut_from_the_others() -> None:
+def test_a_loading_topic_with_a_flood_of_records_keeps_no_cut_from_the_others() -> None:
     flood = ("flood", 0)
     buffer = buffer_of(A, flood)
     positions = {A: 0, flood: 0, SCHEMAS: 0}
@@ -374,10 +374,10 @@ def test_a_loading_topic_that_is_flooded_keeps_no_cut_from_the_others() -> None:
     buffer.add([record(A, 0, 25), record(flood, 0, 10), record(flood, 1, 15)])
     positions |= {A: 1, flood: 2}
     assert buffer.cut(positions) is None
-    assert buffer.flooded((), positions) == frozenset(), "a table that is whole is waited for"
-    assert buffer.flooded(("flood", "t"), positions) == {"flood"}
+    assert buffer.holding_up((), positions) == frozenset(), "a table that is whole is waited for"
+    assert buffer.holding_up(("flood", "t"), positions) == {"flood"}
     buffer.leave(("flood",))
-    assert buffer.flooded(("flood", "t"), positions) == frozenset()
+    assert buffer.holding_up(("flood", "t"), positions) == frozenset()
     assert buffer.is_fence_reached(positions)
     cut = buffer.cut(positions)
     assert cut == place(30)
@@ -390,9 +390,9 @@ def test_a_loading_topic_that_is_flooded_keeps_no_cut_from_the_others() -> None:
     assert buffer.joining(place(40), positions) == {"flood"}, "read to the fence, it joins again"
 
 
-def test_alone_a_flooded_topic_is_waited_for() -> None:
+def test_a_topic_that_is_alone_with_its_flood_is_waited_for() -> None:
     buffer = buffer_of(A)
     positions = {A: 0, SCHEMAS: 0}
     buffer.saw(place(20))
     buffer.fence({A: 20_000, SCHEMAS: 0})
-    assert buffer.flooded(("t",), positions) == frozenset()
+    assert buffer.holding_up(("t",), positions) == frozenset()
