@@ -118,7 +118,8 @@ def test_what_is_not_set_up_for_a_failover_is_said_beforehand(own_stack: OwnStac
         assert check_failover(failover_facts(sql, "cdc_x"), "cdc_x") == [], "no standby, nothing to say"
         with Standby.of(primary, {"sync_replication_slots": "off"}) as standby:
             sql.execute("SELECT pg_create_logical_replication_slot('cdc_x', 'pgoutput')")
-            flag, copies, awaited = check_failover(failover_facts(sql, "cdc_x"), "cdc_x")
+            # The primary shows a standby once it streams, which may be after it answers
+            flag, copies, awaited = eventually(lambda: check_failover(failover_facts(sql, "cdc_x"), "cdc_x"))
             assert "slot cdc_x is not copied to standby, because it was made without failover" in flag.text
             assert "no standby copies slots" in copies.text
             assert "changes are published before standby has them" in awaited.text
