@@ -70,13 +70,13 @@ def budget(topic: str, settings: TopicSettings, readers: Sequence[TombstoneReade
     if needed_ms >= window_ms:
         state = "broken"
         text = f"{sure}, and {whose} needs {duration(needed_ms)}: deletes may have been missed"
-        remedy = f"{longer}; then have {'every reader' if whose == 'a rebuild' else whose} read the topic from its beginning into an empty state"  # noqa: E501
+        remedy = f"{longer}; then have {'every reader' if whose == 'a rebuild' else whose} read the topic from its beginning into an empty state"  # noqa: E501 - one sentence
     elif _MARGIN * needed_ms > window_ms:
         state = "tight"
         text = f"{sure}, and {whose} needs {duration(needed_ms)}: less than half is left for an outage"
         remedy = longer
     else:
         state = "kept"
-        text = f"{sure}; {whose} needs most, {duration(needed_ms)}: {duration(window_ms - needed_ms)} are left for an outage"  # noqa: E501
+        text = f"{sure}; {whose} needs most, {duration(needed_ms)}: {duration(window_ms - needed_ms)} are left for an outage"  # noqa: E501 - one sentence
         remedy = ""
     return Budget(topic, window_ms, needed_ms, whose, state, text, remedy)

@@ -63,7 +63,7 @@ def cost_lines(found: TopicCost, bytes_per_s: float) -> Iterator[str]:
     )
     shown = ", ".join(f"{ratio:g}: {write_amplification(ratio, found.survivors):.1f}" for ratio in SHOWN_RATIOS)
     yield f"  bytes written by the cleaner per byte appended, by min.cleanable.dirty.ratio: {shown}"
-    yield f"  ({found.survivors:.0%} of the dirty bytes survive their first pass; the ratio is now {found.settings.min_cleanable_dirty_ratio:g})"  # noqa: E501
+    yield f"  ({found.survivors:.0%} of the dirty bytes survive their first pass; the ratio is now {found.settings.min_cleanable_dirty_ratio:g})"  # noqa: E501 - one sentence
     for text, remedy in advice(found):
         yield f"! {text}"
         yield f"    what to do: {remedy}"

@@ -44,7 +44,7 @@ def _topic(topic: TopicHealth, now_ms: int) -> Iterator[str]:
     for finding in topic.findings:
         mark = f"  {finding.severity.upper():<8}"
         yield from textwrap.wrap(finding.text, WIDTH, initial_indent=mark, subsequent_indent=" " * len(mark))
-        yield from textwrap.wrap(f"what to do: {finding.remedy}", WIDTH, initial_indent=" " * 10, subsequent_indent=" " * 10)  # fmt: skip  # noqa: E501
+        yield from textwrap.wrap(f"what to do: {finding.remedy}", WIDTH, initial_indent=" " * 10, subsequent_indent=" " * 10)  # fmt: skip  # noqa: E501 - one call
     if not topic.findings:
         yield "  OK"
 

@@ -25,7 +25,7 @@ def is_stray(key: Column, partition: Column, count: int) -> Column:
         return home_partitions(keys, count)
 
     # The type hints say what kind of UDF it is. Spark warns if that is passed as well, but its stubs demand it.
-    given = arrow_udf(home, "int")  # type: ignore[call-overload]
+    given = arrow_udf(home, "int")  # type: ignore[call-overload]  # pyspark's types want type hints of pandas
     return fn.coalesce(given(key) != partition, fn.lit(False))
 
 

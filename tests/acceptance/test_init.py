@@ -122,7 +122,7 @@ def test_what_init_prints_mirrors_the_tables(
             "UPDATE notes SET note = 'still possible'"
         )
         for table in (PLAIN, ODD):
-            eventually(lambda table=table: rows(odd_source, table) == rows(replica, table), 60)  # type: ignore[misc]
+            eventually(lambda table=table: rows(odd_source, table) == rows(replica, table), 60)  # type: ignore[misc]  # mypy does not type a lambda's default
         assert len(rows(replica, PLAIN)) == 491
 
 

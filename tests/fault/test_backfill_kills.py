@@ -53,8 +53,8 @@ def test_killed_at_random_during_backfills(own_stack: OwnStack, tmp_path: Path) 
             deployment.bridge.start()
 
         def kill_server(victim: object) -> None:
-            victim.kill()  # type: ignore[attr-defined]
-            victim.restart()  # type: ignore[attr-defined]
+            victim.kill()  # type: ignore[attr-defined]  # a process of either kind
+            victim.restart()  # type: ignore[attr-defined]  # a process of either kind
 
         victims: dict[str, Callable[[], None]] = {
             "bridge": kill_bridge,

@@ -58,7 +58,7 @@ def test_killed_at_random(own_stack: OwnStack, tmp_path: Path, delivery: str) ->
             before = watcher.seen.cuts
             victims[victim]()
             if rng.random() < 0.5:  # the others die while this one recovers
-                eventually(lambda: watcher.seen.cuts > before + 3, 180, deployment.bridge.tail)  # noqa: B023
+                eventually(lambda: watcher.seen.cuts > before + 3, 180, deployment.bridge.tail)
             for process in (deployment.bridge, deployment.sink):
                 assert not process.ended, process.tail()
         for writer in writers:

@@ -79,7 +79,7 @@ def test_killed_at_random(own_stack: OwnStack, tmp_path: Path) -> None:
                 before = lsn_of(tables)
                 victims[victim]()
                 if rng.random() < 0.5:
-                    eventually(lambda: view.ended or lsn_of(tables) > before, 60, view.tail)  # noqa: B023
+                    eventually(lambda: view.ended or lsn_of(tables) > before, 60, view.tail)
             for writer in writers:
                 writer.finish()
             if view.ended:

@@ -392,7 +392,7 @@ def test_the_others_tell_of_the_slot_while_the_bridge_is_dead(world: World, tmp_
                 said = world.get(name, "/metrics")[1]
                 return all(each in said and f"{each}NaN" not in said for each in wanted)
 
-            eventually(told, 20, lambda name=name: f"{name}: {world.get(name, '/metrics')[1]}")  # type: ignore[misc]
+            eventually(told, 20, lambda name=name: f"{name}: {world.get(name, '/metrics')[1]}")  # type: ignore[misc]  # mypy does not type a lambda's default
         code, said, _ = status_said(world)
         assert code == 4
         assert f"no bridge reads slot {live.slot()} start the bridge: cdc run -c {live.config}" in said

@@ -166,7 +166,7 @@ class Somebody:
         """Stop what runs, and see it end as it should."""
         while len(self.running) > but:
             line, process, log = self.running[-1]  # still there, should it not end
-            eventually(lambda log=log: log.stat().st_size, message=line)  # type: ignore[misc]
+            eventually(lambda log=log: log.stat().st_size, message=line)  # type: ignore[misc]  # mypy does not type a lambda's default
             assert process.poll() is None, f"{line} ended by itself\n{log.read_text()}"
             process.send_signal(signal.SIGTERM)
             code = process.wait(60)
@@ -237,7 +237,7 @@ def test_from_nothing_to_a_replica(somebody: Somebody) -> None:
         elif line.startswith("cdc init"):
             for step in printed_steps(somebody.types(line)):
                 if step.startswith("cdc status"):  # the two before it need some seconds
-                    eventually(lambda step=step: "shop is healthy" in somebody.says(step), 60)  # type: ignore[misc]
+                    eventually(lambda step=step: "shop is healthy" in somebody.says(step), 60)  # type: ignore[misc]  # mypy does not type a lambda's default
                 somebody.types(step)
         else:
             somebody.types(line)

@@ -49,7 +49,7 @@ class ForkedCdc(CdcProcess):
         self.log.touch()
         arguments = [self.command, "-c", str(self._config)]
         environment = {**_environment(), **extra_environment}
-        self._process = _Child(arguments, self.log, self.log, environment)  # type: ignore[assignment]
+        self._process = _Child(arguments, self.log, self.log, environment)  # type: ignore[assignment]  # as much of Popen as is needed
 
     @property
     def is_stopped(self) -> bool:

@@ -27,4 +27,4 @@ def is_watching() -> bool:
     return CdcError.__init__ is _checked
 
 
-CdcError.__init__ = _checked  # type: ignore[method-assign]
+CdcError.__init__ = _checked  # type: ignore[method-assign]  # replaced on purpose

@@ -49,7 +49,7 @@ def report(*tables: TableReport, **changes: object) -> Report:
         started_at="2026-11-21T14:03:11.250000+00:00",
         ended_at="2026-11-21T14:03:49.900000+00:00",
         verdict=verdict,
-        exit_code=EXIT_CODE[verdict],  # type: ignore[arg-type]
+        exit_code=EXIT_CODE[verdict],  # type: ignore[arg-type]  # a Literal
         source=Source(
             host="db1.shop.example",
             port=5432,

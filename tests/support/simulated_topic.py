@@ -237,7 +237,7 @@ class World:
             older = [each for each in self.all[key % PARTITIONS][:-1] if each.key == key]
             if older:
                 self.faulted, copy = True, self.rng.choice(older)
-                self._append(key, copy.facts.digest, copy.facts.author, copy.includes, copy.facts.toast_newer)  # type: ignore[arg-type]
+                self._append(key, copy.facts.digest, copy.facts.author, copy.includes, copy.facts.toast_newer)  # type: ignore[arg-type]  # a digest is free, here it is an integer
 
     def _append(
         self, key: int, row: Row | None, author: int | VisibleTransactions, includes: frozenset[int], newer: bool

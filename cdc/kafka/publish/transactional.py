@@ -272,7 +272,7 @@ class TransactionalProducer:
         elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             self._failure = self._unauthorised(topic)
 
-    def _too_large(self, topic: str, key: bytes, header: bytes, size: str) -> TopicRefused:  # noqa: ARG002
+    def _too_large(self, topic: str, key: bytes, header: bytes, size: str) -> TopicRefused:  # noqa: ARG002 - subclasses name them
         """The error for a record that is larger than its topic takes."""
         return TopicRefused(
             f"the value of key {key.decode(errors='replace')} is too large for topic {topic!r} ({size})",

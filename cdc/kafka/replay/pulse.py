@@ -21,7 +21,7 @@ from cdc.kafka.brokers import BrokerAdmin
 
 PAUSE_S: Final = 2.0
 _PATIENCE_S: Final = 2.0
-_END: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_END: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client gives it no types
 _LOOK_AGAIN_S: Final = 0.2
 _SILENT: Final = {
     KafkaError._TIMED_OUT,

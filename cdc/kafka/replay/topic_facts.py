@@ -59,8 +59,8 @@ def topic_extents(
     described = described_topics(admin, topics, needs=needs)
     partitions = [(name, each.id) for name, topic in described.items() for each in topic.partitions]
     # The client's OffsetSpec has no type annotations.
-    low = _offsets(admin, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
-    ends = _offsets(admin, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+    low = _offsets(admin, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]  # the client gives it no types
+    ends = _offsets(admin, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]  # the client gives it no types
     found: dict[str, TopicExtent] = {}
     for name, topic in described.items():
         places = sorted((name, each.id) for each in topic.partitions)

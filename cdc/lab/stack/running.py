@@ -87,7 +87,7 @@ class ServerRecord:
     def update(self, **changes: str | int) -> None:
         """Record what is now known about the server (fields of ``Running``)."""
         # mypy cannot see that each value has the type of the field that its name says.
-        self._running = dataclasses.replace(self._running, **changes)  # type: ignore[arg-type]
+        self._running = dataclasses.replace(self._running, **changes)  # type: ignore[arg-type]  # keywords, checked when it runs
         self._file.seek(0)
         self._file.write(json.dumps(dataclasses.asdict(self._running)))
         self._file.truncate()

@@ -181,7 +181,7 @@ class TableRegistry:
         if topic in self._seen_tables:
             self._seen[topic] = SeenKeys(self._session, self._seen_tables[topic], statements)
         self._resume(topic)
-        if table.state == TableState.EXACT:
+        if self._tables[topic].state == TableState.EXACT:
             return "joined"
         if topic not in self.read_since:
             self.leave_cut(topic)

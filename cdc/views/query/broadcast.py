@@ -151,7 +151,7 @@ class Broadcast:
         try:
             while True:
                 # Mypy cannot infer a lambda with a default.
-                found, events = await self._desk.slow(lambda token=token: self._look(token))  # type: ignore[misc]
+                found, events = await self._desk.slow(lambda token=token: self._look(token))  # type: ignore[misc]  # mypy does not type a lambda's default
                 if found.reset:
                     return
                 token = found.token

@@ -259,7 +259,7 @@ class ViewPlace:
     def upgrade(self) -> None:
         """Does nothing: a store has one format, and reading one of another format is refused."""
 
-    def watching(self, on_failure: Callable[[], None]) -> AbstractContextManager[None]:  # noqa: ARG002
+    def watching(self, on_failure: Callable[[], None]) -> AbstractContextManager[None]:  # noqa: ARG002 - nobody waits here
         """Does nothing: a view waits for no other session."""
         return nullcontext()
 

@@ -44,7 +44,7 @@ def job(deployment: Deployment, folder: Path, table: str = TABLE, **chosen: obje
         kafka=described.kafka,
         table=described.tables[0],
         folder=str(folder),
-        **chosen,  # type: ignore[arg-type]
+        **chosen,  # type: ignore[arg-type]  # keywords, checked when it runs
     )
 
 

@@ -142,7 +142,7 @@ def test_killed_again_and_again_under_load(
             for kill in range(KILLS):
                 before = written(job)
                 process.start()
-                eventually(lambda: written(job) > before, 600, (tmp_path / "mirror.log").read_text)  # noqa: B023
+                eventually(lambda: written(job) > before, 600, (tmp_path / "mirror.log").read_text)
                 stop.wait(rng.uniform(0, 2))
                 process.kill()
                 if kill == NOTES_LOST:

@@ -173,7 +173,7 @@ def test_events_of_another_program_get_their_state_at_the_next_start(
     importer.flush()
     accounts = open_accounts()
     assert accounts.caught_up == 3
-    assert [accounts.get(key) and accounts.get(key)["balance"] for key in ("ann", "bob", "cleo")] == [7, 7, 3]  # type: ignore[index]
+    assert [accounts.get(key) and accounts.get(key)["balance"] for key in ("ann", "bob", "cleo")] == [7, 7, 3]  # type: ignore[index]  # None would fail the test
     assert accounts.verify() == []
 
 
@@ -194,7 +194,7 @@ def test_what_a_rule_refuses_is_not_written(options: dict[str, Any], name: str, 
     with pytest.raises(KeyError):
         accounts.append("ann", {"unknown": 1})
     with pytest.raises(ValueRefused):
-        accounts.append("ann", None)  # type: ignore[arg-type]
+        accounts.append("ann", None)  # type: ignore[arg-type]  # a value that is refused
     assert accounts.append("ann") is None
     assert list(read_topic(BrokerAdmin(options), f"{name}-events")) == []
 

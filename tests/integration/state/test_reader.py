@@ -37,7 +37,7 @@ def test_instances_without_a_group_each_hold_everything_and_follow(options: dict
                 ({"n": 3}, None),
                 ({"n": 4}, {"n": 44}),
             ]
-            assert two.get(b"user-4").content == {"n": 4}  # type: ignore[union-attr]
+            assert two.get(b"user-4").content == {"n": 4}  # type: ignore[union-attr]  # None would fail the test
             two.load()
             assert (len(two), two.get(b"user-3")) == (19, None)
 
@@ -56,7 +56,7 @@ def test_what_is_written_while_it_loads_is_not_lost(
             patched.setattr(TopicReader, "high_watermarks", lambda *_: before)
             reader_of_all.load()
         reader_of_all.load()
-        assert reader_of_all.get(b"user").content == {"n": 2}  # type: ignore[union-attr]
+        assert reader_of_all.get(b"user").content == {"n": 2}  # type: ignore[union-attr]  # None would fail the test
 
 
 def test_load_ends_at_markers_aborted_records_and_empty_partitions(options: dict[str, Any], compacted: str) -> None:
@@ -73,7 +73,7 @@ def test_load_ends_at_markers_aborted_records_and_empty_partitions(options: dict
     producer.abort_transaction(30)
     with StateReader(options, compacted) as reader:
         reader.load()
-        assert reader.get(b"a").content == {"v": 1}  # type: ignore[union-attr]
+        assert reader.get(b"a").content == {"v": 1}  # type: ignore[union-attr]  # None would fail the test
 
 
 def test_keys_are_looked_up_as_they_are_written(options: dict[str, Any], compacted: str) -> None:

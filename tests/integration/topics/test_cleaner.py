@@ -89,7 +89,7 @@ def test_a_dead_cleaner_thread_is_suspected_in_every_partition(fragile: KafkaBro
     fragile.stop()
     fragile.start()
     for log in logs:
-        eventually(lambda log=log: codes(fragile.bootstrap, log) == ["clean"], 60)  # type: ignore[misc]
+        eventually(lambda log=log: codes(fragile.bootstrap, log) == ["clean"], 60)  # type: ignore[misc]  # mypy does not type a lambda's default
 
 
 def test_a_cleaner_that_is_switched_off_is_named(own_stack: OwnStack) -> None:

@@ -107,7 +107,7 @@ def coverage(side: KafkaSide) -> Coverage:
 def begun(repeats: Repeats | None = None, config: Config = CONFIG) -> tuple[KafkaSide, Publisher]:
     """A side that has committed its first progress, as the loop has it do."""
     publisher = Publisher()
-    side = KafkaSide(config, publisher, SimpleNamespace(), SimpleNamespace(), RESUME, repeats)  # type: ignore[arg-type]
+    side = KafkaSide(config, publisher, SimpleNamespace(), SimpleNamespace(), RESUME, repeats)  # type: ignore[arg-type]  # a stand-in
     side.commit(RESUME)
     publisher.journal.clear()
     return side, publisher
@@ -115,7 +115,7 @@ def begun(repeats: Repeats | None = None, config: Config = CONFIG) -> tuple[Kafk
 
 def test_before_the_first_row_the_topics_say_that_rows_may_be_ahead(clock: Clock) -> None:
     publisher = Publisher()
-    side = KafkaSide(CONFIG, publisher, SimpleNamespace(), SimpleNamespace(), RESUME, None)  # type: ignore[arg-type]
+    side = KafkaSide(CONFIG, publisher, SimpleNamespace(), SimpleNamespace(), RESUME, None)  # type: ignore[arg-type]  # a stand-in
     side.send([row(200)])
     assert publisher.journal == [(100, Lead(LSN(99), True)), "commit", b"lsn=0/C8"]
 
@@ -171,7 +171,7 @@ def test_behind_an_emptied_topic_no_row_goes_out_before_its_progress(
     """Nothing was there to delete, so no Kafka transaction is open. A second TRUNCATE would delete what was sent."""
     monkeypatch.setattr(kafka_side, "publish_tombstones", lambda *_, **__: 0)
     side, publisher = begun()
-    need = Empty(SimpleNamespace(topic="t", relation=SimpleNamespace(qualified_name="s.t")), b"", is_truncate=True)  # type: ignore[arg-type]
+    need = Empty(SimpleNamespace(topic="t", relation=SimpleNamespace(qualified_name="s.t")), b"", is_truncate=True)  # type: ignore[arg-type]  # a stand-in
     assert side.empty(need, commit=lambda: None, sign_of_life=lambda: None, stop=threading.Event())
     side.send([row(200)])
     assert publisher.journal == [("inside", b"lsn=0/C8")]
@@ -187,7 +187,7 @@ def test_after_an_ignored_truncate_no_row_goes_out_before_its_progress(clock: Cl
     side, publisher = begun(
         config=CONFIG.model_copy(update={"topics": CONFIG.topics.model_copy(update={"truncate": "ignore"})})
     )
-    need = Empty(SimpleNamespace(topic="t", relation=SimpleNamespace(qualified_name="s.t")), b"", is_truncate=True)  # type: ignore[arg-type]
+    need = Empty(SimpleNamespace(topic="t", relation=SimpleNamespace(qualified_name="s.t")), b"", is_truncate=True)  # type: ignore[arg-type]  # a stand-in
     assert side.empty(need, commit=lambda: None, sign_of_life=lambda: None, stop=threading.Event())
     side.send([row(200)])
     assert publisher.journal == [("inside", b"lsn=0/C8")]
@@ -202,7 +202,7 @@ def test_a_commit_after_the_last_tombstone_does_not_let_rows_out(clock: Clock, m
 
     monkeypatch.setattr(kafka_side, "publish_tombstones", tombstones)
     side, publisher = begun()
-    need = Empty(SimpleNamespace(topic="t", relation=SimpleNamespace(qualified_name="s.t")), b"", is_truncate=True)  # type: ignore[arg-type]
+    need = Empty(SimpleNamespace(topic="t", relation=SimpleNamespace(qualified_name="s.t")), b"", is_truncate=True)  # type: ignore[arg-type]  # a stand-in
     side.empty(need, commit=lambda: side.commit(RESUME), sign_of_life=lambda: None, stop=threading.Event())
     publisher.journal.clear()
     side.send([row(200)])
@@ -300,7 +300,7 @@ def test_the_transactional_bridge_that_follows_passes_it_over_too(clock: Clock) 
     publisher = Publisher()
     publisher.is_open = True
     resume = Progress(LSN(100), None, 0, SOURCE, lead=Lead(LSN(250), True))
-    side = KafkaSide(TRANSACTIONAL, publisher, SimpleNamespace(), SimpleNamespace(), resume, there(300))  # type: ignore[arg-type]
+    side = KafkaSide(TRANSACTIONAL, publisher, SimpleNamespace(), SimpleNamespace(), resume, there(300))  # type: ignore[arg-type]  # a stand-in
     side.send([row(200)])
     side.commit(Progress(LSN(210), None, 0, SOURCE))
     side.send([row(300), row(400)])
@@ -316,7 +316,7 @@ def test_the_transactional_bridge_that_follows_passes_it_over_too(clock: Clock) 
 
 def test_a_bridge_that_was_never_idempotent_says_nothing_of_a_lead(clock: Clock) -> None:
     publisher = Publisher()
-    side = KafkaSide(TRANSACTIONAL, publisher, SimpleNamespace(), SimpleNamespace(), RESUME, None)  # type: ignore[arg-type]
+    side = KafkaSide(TRANSACTIONAL, publisher, SimpleNamespace(), SimpleNamespace(), RESUME, None)  # type: ignore[arg-type]  # a stand-in
     side.commit(Progress(LSN(210), None, 0, SOURCE))
     assert publisher.journal == [(210, None), "commit"]
 
@@ -376,7 +376,7 @@ def test_no_progress_is_drawn_up_where_the_table_has_none(state: Coverage, clock
 
 def test_the_transactional_bridge_sends_no_row_at_once(clock: Clock) -> None:
     publisher = Publisher()
-    side = KafkaSide(TRANSACTIONAL, publisher, SimpleNamespace(), SimpleNamespace(), RESUME, None)  # type: ignore[arg-type]
+    side = KafkaSide(TRANSACTIONAL, publisher, SimpleNamespace(), SimpleNamespace(), RESUME, None)  # type: ignore[arg-type]  # a stand-in
     assert not side.send([row(200)])
     assert publisher.journal == [("inside", b"lsn=0/C8")]
     side.commit(Progress(LSN(210), None, 0, SOURCE))

@@ -129,7 +129,7 @@ class Script:
         self.found: list[FoundRelation | None] = []
         engine = Engine(resume=RESUME, xid=0, counts=CountsByTable(), touched=TouchedKeys())
         self.bridge = Bridge(
-            LoopSides(self, self, self, beside(self.journal)),  # type: ignore[arg-type]
+            LoopSides(self, self, self, beside(self.journal)),  # type: ignore[arg-type]  # a stand-in
             engine,
             RESUME,
             beginnings=[],

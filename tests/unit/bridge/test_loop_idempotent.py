@@ -36,7 +36,7 @@ class Kafka(Publisher):
     def relieve(self) -> None:
         self.ack()
 
-    def next_group(self) -> object:  # type: ignore[override]
+    def next_group(self) -> object:  # type: ignore[override]  # the script has its own frames
         self.ack()
         return super().next_group()
 
@@ -57,13 +57,13 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Kafka:
     monkeypatch.setitem(RULES["idempotent"], Coverage.AHEAD, RULES["idempotent"][Coverage.AHEAD]._replace(every_s=-1.0))
     script, kafka = Script(*map(transaction, range(TRANSACTIONS))), Kafka()
     script.batches[0].insert(1, RELATION)
-    script.snapshot = lambda: Snapshot(10 + TRANSACTIONS, frozenset())  # type: ignore[method-assign]
+    script.snapshot = lambda: Snapshot(10 + TRANSACTIONS, frozenset())  # type: ignore[method-assign]  # replaced on purpose
     registry = SimpleNamespace(describe=lambda *_: None)
     watch = SimpleNamespace(look=lambda: None)
-    side = KafkaSide(CONFIG, kafka, registry, watch, RESUME, None)  # type: ignore[arg-type]
+    side = KafkaSide(CONFIG, kafka, registry, watch, RESUME, None)  # type: ignore[arg-type]  # a stand-in
     engine = Engine(resume=RESUME, xid=0, counts=CountsByTable(), touched=TouchedKeys())
     bridge = Bridge(
-        LoopSides(script, script, side, Idle([])),  # type: ignore[arg-type]
+        LoopSides(script, script, side, Idle([])),  # type: ignore[arg-type]  # a stand-in
         engine,
         RESUME,
         beginnings=[],

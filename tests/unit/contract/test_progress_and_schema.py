@@ -68,7 +68,7 @@ def test_foreign_progress(change: dict[str, object]) -> None:
 @pytest.mark.parametrize("parse", [parse_progress, parse_schema])
 def test_values_of_another_kind(parse: object, value: bytes) -> None:
     with pytest.raises(DecodeError, match="version 1"):
-        parse(value)  # type: ignore[operator]
+        parse(value)  # type: ignore[operator]  # a value that is refused
 
 
 def test_schema_comes_back() -> None:

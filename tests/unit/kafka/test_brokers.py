@@ -61,5 +61,5 @@ def test_offsets_that_the_client_overlooks(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(_OFFSETS, lambda *_, **__: {TopicPartition("orders", 0): overlooked})
     monkeypatch.setattr(BrokerAdmin, "metadata", told)
-    latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client gives it no types
     assert admin.offsets([("orders", 0)], latest, timeout_s=5) == {("orders", 0): 7}

@@ -19,7 +19,7 @@ KEY = b'{"id":1}'
 
 def cause(verdict: KeyClass, source: Row | None, topic: Row | None, **facts: object) -> str:
     finding = KnownDifference(verdict, source, topic, KEY, KEY, PLACE, 2)
-    return likely_cause(replace(finding, **facts))  # type: ignore[arg-type]
+    return likely_cause(replace(finding, **facts))  # type: ignore[arg-type]  # keywords, checked when it runs
 
 
 def test_differing_columns() -> None:

@@ -84,7 +84,7 @@ def test_a_repair_of_large_rows_reads_some_of_them_at_a_time(database: Database)
     read_ones: list[tuple[bytes, ...] | None] = []
     with open_chunk_reader({"conninfo": database.dsn}, application_name="test") as conn:
         while asked:
-            found = read_keys(conn, info, "none", lambda _: asked, lambda _: True, None)  # noqa: B023
+            found = read_keys(conn, info, "none", lambda _: asked, lambda _: True, None)
             assert found is not None
             rows = [answer.row for answer in found.answers if answer.row is not None]
             assert 0 < sum(len(row[1] or b"") for row in rows) <= MAX_BYTES + 1024 * 1024

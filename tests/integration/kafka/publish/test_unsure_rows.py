@@ -38,7 +38,7 @@ def two_under_way(broker: FakeBroker) -> RowProducer:
     rows = RowProducer(broker.options, max_message_bytes=1_000_000)
     for number in (1, 2):
         rows.send([row(number)])
-        poll_until(rows, lambda: len(broker.produced) == number)  # noqa: B023
+        poll_until(rows, lambda: len(broker.produced) == number)
     return rows
 
 

@@ -88,7 +88,7 @@ def test_a_wrong_setting_tells_the_servers_own_words():
 
 def test_a_version_that_is_not_there_is_refused():
     with pytest.raises(StackError, match="there are no binaries of PostgreSQL 13") as refused:
-        PostgresServer.open(major=13)  # type: ignore[arg-type]
+        PostgresServer.open(major=13)  # type: ignore[arg-type]  # a value that is refused
     assert "14, 15, 16, 17, 18" in refused.value.remedy
 
 

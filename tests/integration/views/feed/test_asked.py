@@ -87,7 +87,7 @@ def test_answers_and_watchers_agree_with_the_topic(topics: TopicWriter, tmp_path
                         [{**key, "customer": rng.choice((1, 2, None))} for key in changed[:14]],
                         [dict(key) for key in changed[14:]],
                     )
-                    assert eventually(lambda: fed.error or view.wait_for_lsn(LSN(lsn + 1), 1)) is True  # noqa: B023
+                    assert eventually(lambda: fed.error or view.wait_for_lsn(LSN(lsn + 1), 1)) is True
                 folded = {key: each.value for key, each in fold_topic(topics.options, table.topic).items()}
                 shown = {row.key: row for row in view.scan("public.parts", Range(limit=1000)).rows}
                 assert {key: row.row for key, row in shown.items()} == folded

@@ -280,7 +280,7 @@ def test_watchers_of_every_pace_end_with_the_same_table(
                     rows.pop(event.data["key"]["id"], None)
                 if number % 3 == 0 and len(rows) % 7 == 6:
                     ahead = written[-1] + number  # a slow reader: it lets the writer go on first
-                    eventually(lambda ahead=ahead: written[-1] >= min(ahead, last))  # type: ignore[misc]
+                    eventually(lambda ahead=ahead: written[-1] >= min(ahead, last))  # type: ignore[misc]  # mypy does not type a lambda's default
                 if rows.get(1000) == last:
                     break
         assert token

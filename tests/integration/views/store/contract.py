@@ -286,7 +286,7 @@ class StoreContract:
                     if each >= low and (high is None or each < high)
                 ]
                 for backwards in (False, True):
-                    found = store.read(lambda s: s.scan(space, low, high, limit, backwards=backwards))  # noqa: B023
+                    found = store.read(lambda s: s.scan(space, low, high, limit, backwards=backwards))
                     wanted = (expected[::-1] if backwards else expected)[:limit]
                     assert [(each.key.order, each.value) for each in found] == wanted
         with closing(place.open(read_only=True)) as store:
@@ -351,7 +351,7 @@ class SharedStoreContract(StoreContract):
                 assert found["first"] == [str(found["version"])] * 2
                 before = [*before, *range(told[0], found["version"] + 1)]
                 for space in SPACES:
-                    assert numbers(store.read(lambda s: s.scan(space, limit=100_000))) == [0, *before]  # noqa: B023
+                    assert numbers(store.read(lambda s: s.scan(space, limit=100_000))) == [0, *before]
                 assert found["counts"] == [1 + len(before)] * 2
 
     def test_a_reader_that_is_killed_is_in_nobodys_way(self, place: Place) -> None:
@@ -387,7 +387,7 @@ def pages(store: Store, start: bytes, stop: bytes | None, limit: int, *, backwar
     """All orders of space ``a`` within bounds, asked for a few at a time."""
     found: list[bytes] = []
     while True:
-        page = store.read(lambda s: s.scan("a", start, stop, limit, backwards=backwards))  # noqa: B023
+        page = store.read(lambda s: s.scan("a", start, stop, limit, backwards=backwards))
         found += [each.key.order for each in page]
         if len(page) < limit:
             return found

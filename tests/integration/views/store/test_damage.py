@@ -59,7 +59,7 @@ def main(path: str) -> None:
 
         for order, value in rows.items():
             try:
-                tell(store.read(lambda s: s.get("rows", [Key(order, b"")])[0]), value)  # noqa: B023
+                tell(store.read(lambda s: s.get("rows", [Key(order, b"")])[0]), value)
             except StoreDamaged:
                 said["refused"] += 1
         start: bytes | None = b""

@@ -107,7 +107,7 @@ class TestServer:
                 found = reader.read(look)
                 assert found["version"] >= told
                 assert found["first"] == [str(found["version"])] * 2
-                keys = [reader.read(lambda s: numbers(s.scan(space, limit=10**6))) for space in SPACES]  # noqa: B023
+                keys = [reader.read(lambda s: numbers(s.scan(space, limit=10**6))) for space in SPACES]
                 assert keys[0] == keys[1]
                 assert keys[0][-1] == found["version"]
 
@@ -248,7 +248,7 @@ class TestWriters:
             assert set(seen) <= {(0, 0, 0), (version, MANY, MANY)}
             assert other.answer() == version
             for start in range(0, MANY, 50_000):
-                found = reader.read(lambda s: s.scan("right", key(start).order, None, 50_000))  # noqa: B023
+                found = reader.read(lambda s: s.scan("right", key(start).order, None, 50_000))
                 assert numbers(found) == list(range(start, start + 50_000))
 
 

@@ -41,7 +41,7 @@ def loop() -> Loop:
 
 @pytest.fixture
 def patience(loop: Loop) -> Patience:
-    return Patience(loop)  # type: ignore[arg-type]
+    return Patience(loop)  # type: ignore[arg-type]  # a stand-in
 
 
 def test_it_ends_when_the_last_wait_does(loop: Loop, patience: Patience) -> None:

@@ -25,7 +25,7 @@ RUNNING = replace(
 
 
 def at(seconds: float, **changes: object) -> BackfillProgress:
-    return replace(RUNNING, updated_at=int(seconds * 1e6), **changes)  # type: ignore[arg-type]
+    return replace(RUNNING, updated_at=int(seconds * 1e6), **changes)  # type: ignore[arg-type]  # keywords, checked when it runs
 
 
 def stored(progress: BackfillProgress) -> StoredRecord:
@@ -103,7 +103,7 @@ def test_lines_elsewhere_than_on_a_terminal() -> None:
         ):
             following.take(record)
             show(following)
-    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]  # a StringIO
     assert lines[0] == "0 of 2 tables over, 500 rows (25%); public.t running: the standby lags"
     assert [line for line in lines if "tables over" not in line] == [
         "public.t: done, 1,000 rows published, 3 keys deleted that the table does not have in 1 min 30 s",
@@ -125,7 +125,7 @@ def test_list_for_a_terminal_and_for_elsewhere() -> None:
     following.take(known[0])
     console = Console(width=200, file=io.StringIO())
     console.print(as_table(known, asked), as_live(following))
-    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    shown = console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
     for words in ("public.w", "start asked", "topic incomplete, where id > 1", "0 of 1 tables over, 500 rows (50%)"):
         assert words in shown
 
@@ -135,7 +135,7 @@ def test_of_a_table_that_is_over_the_average_rate_stays() -> None:
     following.take(at(10, state="done", rows=1_000))
     console = Console(width=80, file=io.StringIO())
     console.print(as_live(following))
-    (row,) = (line for line in console.file.getvalue().splitlines() if "public.t" in line)  # type: ignore[attr-defined]
+    (row,) = (line for line in console.file.getvalue().splitlines() if "public.t" in line)  # type: ignore[attr-defined]  # a StringIO
     assert row.split()[-3:] == ["1,000", "100", "done"]
 
 

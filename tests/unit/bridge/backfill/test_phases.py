@@ -318,7 +318,7 @@ def test_what_the_last_session_left_goes_on() -> None:
     )
     assert not stage.wants_flush()
     stage.step()
-    assert [each.table.name for each in stage.readers.tasks] == ["t", "v"]  # type: ignore[union-attr]
+    assert [each.table.name for each in stage.readers.tasks] == ["t", "v"]  # type: ignore[union-attr]  # None would fail the test
     stage.look(TWO_CHUNKS)
     stage.readers.tasks.popleft()
     stage.step()

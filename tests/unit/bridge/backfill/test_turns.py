@@ -65,7 +65,7 @@ def test_tables_with_a_rate_come_one_after_another(clock: Clock) -> None:
 def test_readers_are_kept_busy_and_no_more_than_that() -> None:
     """Each has a task and the next: of the tables that were begun first, chunks before another table."""
     stage = started("a", "b", "c", "d", "e")
-    assert [each.table.name for each in stage.readers.tasks] == ["a", "b", "c", "d"]  # type: ignore[union-attr]
+    assert [each.table.name for each in stage.readers.tasks] == ["a", "b", "c", "d"]  # type: ignore[union-attr]  # None would fail the test
     stage.look(("a", 1, 3 * CHUNK_BLOCKS))
     stage.step()
     assert len(stage.readers.tasks) == 4
@@ -129,16 +129,16 @@ def test_progress_is_written_once_a_second_and_an_end_at_once(clock: Clock) -> N
 
 def test_a_table_that_somebody_locks_keeps_no_reader_from_the_others() -> None:
     stage = started("a", "b", "c", "d", "e")
-    assert [each.table.name for each in stage.readers.tasks] == ["a", "b", "c", "d"]  # type: ignore[union-attr]
+    assert [each.table.name for each in stage.readers.tasks] == ["a", "b", "c", "d"]  # type: ignore[union-attr]  # None would fail the test
     stage.look(("a", 1, 9 * CHUNK_BLOCKS))
     stage.step()
     stage.readers.locked["public.a"] = "a lock"
     stage.step()
     chunks = [each for each in stage.readers.tasks if isinstance(each, ChunkTask)]
     assert [each.chunk.table.name for each in chunks] == ["a"], "which were asked for before"
-    assert stage.readers.tasks[-1].table.name == "e"  # type: ignore[union-attr]
+    assert stage.readers.tasks[-1].table.name == "e"  # type: ignore[union-attr]  # None would fail the test
     del stage.readers.locked["public.a"]
-    stage.bring(stage.readers.tasks[3], 1)  # type: ignore[arg-type]
+    stage.bring(stage.readers.tasks[3], 1)  # type: ignore[arg-type]  # None would fail the test
     assert len(stage.readers.tasks) == 5, "four and what was brought"
 
 

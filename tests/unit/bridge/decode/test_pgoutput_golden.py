@@ -98,7 +98,7 @@ def fold(decoded: list[Message], table: str) -> dict[str, list[str | None]]:
                 del rows[old[0]]
             case _:
                 pass
-    return {row[0].decode(): [None if cell is None else cell.decode() for cell in row] for row in rows.values()}  # type: ignore[union-attr]
+    return {row[0].decode(): [None if cell is None else cell.decode() for cell in row] for row in rows.values()}  # type: ignore[union-attr]  # None would fail the test
 
 
 @pytest.mark.parametrize("major", MAJORS)
@@ -150,7 +150,7 @@ def spelled(format_type: str) -> str:
     """format_type's output in sql_type's words."""
     text = format_type.replace(" without time zone", "")
     text = re.sub(r"^(time|timestamp)(\(\d\))? with time zone", r"\1tz\2", text)
-    word, rest = re.fullmatch(r"([^(\[]+)(.*)", text).groups()  # type: ignore[union-attr]
+    word, rest = re.fullmatch(r"([^(\[]+)(.*)", text).groups()  # type: ignore[union-attr]  # None would fail the test
     return SHORT.get(word, word) + rest
 
 

@@ -132,4 +132,4 @@ def test_pg_catalog_is_sent_as_an_empty_name(decoder: PgOutputDecoder) -> None:
 
 def test_empty_content_and_prefix(decoder: PgOutputDecoder) -> None:
     message = decoder.decode(b"M\0" + bytes(8) + b"\0" + bytes(4))
-    assert message == LogicalMessage(False, 0, "", b"")  # type: ignore[arg-type]
+    assert message == LogicalMessage(False, 0, "", b"")  # type: ignore[arg-type]  # an LSN equals its number

@@ -115,7 +115,7 @@ class Topic:
 
     def found(self, row: Row, xid: int) -> Answer:
         """A row as the table has it."""
-        found = self.current.get(row[0])  # type: ignore[arg-type]
+        found = self.current.get(row[0])  # type: ignore[arg-type]  # cells of this table are bytes
         if found is None:
             return Unfilled.GONE
         whole = tuple(found[0] if cell is UNCHANGED_TOAST else cell for cell in row)
@@ -329,7 +329,7 @@ def test_a_changed_key_goes_with_its_row_or_not_at_all() -> None:
 
 def test_a_row_that_cannot_be_read_leaves_both_of_its_keys_as_they_are() -> None:
     topic = Topic()
-    topic.found = lambda row, xid: Unfilled.UNREADABLE  # type: ignore[method-assign]
+    topic.found = lambda row, xid: Unfilled.UNREADABLE  # type: ignore[method-assign]  # replaced on purpose
     topic.transaction(200, Update(DOCUMENT, (b"1", None, None), False, (b"2", b"t", UNCHANGED_TOAST)), insert(3))
     topic.settle()
     assert [key for key, _, _ in topic.seen()] == [b'{"id":3}']

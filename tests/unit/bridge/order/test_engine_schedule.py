@@ -183,11 +183,11 @@ class Model:
     def found(self, table: TableEncoder, row: tuple[object, ...], xid: int) -> Answer:
         """As the source has it by now."""
         now = self.history.states[min(self.lead, len(self.history.states) - 1)][table.topic]
-        found = now.get(row[0])  # type: ignore[call-overload]
+        found = now.get(row[0])  # type: ignore[call-overload]  # cells of this table are bytes
         if found is None:
             return Unfilled.GONE
         (_, _, body), writer = found
-        return Filled((row[0], row[1], body), writer != xid)  # type: ignore[arg-type]
+        return Filled((row[0], row[1], body), writer != xid)  # type: ignore[arg-type]  # cells of this table are bytes
 
     def run(self) -> None:
         """Until everything is published."""

@@ -129,7 +129,7 @@ def test_rows_are_for_tokens_that_name_the_table(board: Board, tokens: str) -> N
         assert reply.status == status
     reply = ask("/dashboard/key?table=public.orders&key=a%26b", READER)
     assert reply is not None
-    assert json.loads(reply.body) == {"deployment": 0, "table": "public.orders", "key": "a&b"}  # type: ignore[arg-type]
+    assert json.loads(reply.body) == {"deployment": 0, "table": "public.orders", "key": "a&b"}  # type: ignore[arg-type]  # bytes here, never a file
 
 
 def test_a_port_that_others_reach_shows_nothing_without_tokens(board: Board) -> None:
@@ -186,7 +186,7 @@ def test_who_watches_is_told_of_the_past_and_of_each_look(board: Board, deployme
     events.close()
     reply = pages(board)("/dashboard/state")
     assert reply is not None
-    assert json.loads(reply.body)["deployments"][0]["name"] == "shop"  # type: ignore[arg-type]
+    assert json.loads(reply.body)["deployments"][0]["name"] == "shop"  # type: ignore[arg-type]  # bytes here, never a file
 
 
 @pytest.mark.parametrize("error", [SourceUnavailable("gone", remedy="start it"), RuntimeError("a bug")])

@@ -18,7 +18,7 @@ AWKWARD = ("public.*", "it's.a: b", 'x."""y"""', "- z.#1", "ü.ß\n!", "no.yes",
 
 
 def answers(**more: object) -> Answers:
-    return Answers("shop", "host=db user=cdc application_name='a: b # c'", "k:9092", **more)  # type: ignore[arg-type]
+    return Answers("shop", "host=db user=cdc application_name='a: b # c'", "k:9092", **more)  # type: ignore[arg-type]  # keywords, checked when it runs
 
 
 def test_awkward_names_come_back_as_they_were(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def table(generation: int) -> TableFacts:
 
 
 def view(feed: str, source: str = "") -> ViewFacts:
-    return ViewFacts(name="app", feed=feed, store_id="x", source=source)  # type: ignore[arg-type]
+    return ViewFacts(name="app", feed=feed, store_id="x", source=source)  # type: ignore[arg-type]  # a Literal, given as text
 
 
 @pytest.mark.parametrize(

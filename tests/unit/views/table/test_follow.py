@@ -37,7 +37,7 @@ def told(found: Changes) -> list[tuple[int, str | None]]:
 
 
 def _color(row: object) -> str | None:
-    return None if row is None else json.loads(row.row)["color"]  # type: ignore[attr-defined]
+    return None if row is None else json.loads(row.row)["color"]  # type: ignore[attr-defined]  # a row of a view, or None
 
 
 def test_what_changed_is_told_once_as_it_is_now(store: Store) -> None:

@@ -120,7 +120,7 @@ def test_ranges_and_prefixes(store: Store) -> None:
     view = TableView(store)
 
     def scan(**wanted: object) -> list[tuple[str, int]]:
-        return shown(view.scan("public.items", Range(**wanted)))  # type: ignore[arg-type]
+        return shown(view.scan("public.items", Range(**wanted)))  # type: ignore[arg-type]  # keywords, checked when it runs
 
     assert len(scan()) == 12
     assert scan(prefix=("eu",)) == [("eu", 0), ("eu", 1), ("eu", 2)]
