@@ -14,6 +14,7 @@ from cdc.lab.proof.topic_side import read_header
 from tests.support.deployment import Deployment
 from tests.support.servers import Database
 from tests.support.topic_audit import audit, read_records
+from tests.support.waiting import eventually
 
 BIG = "(SELECT string_agg(md5(({}+i)::text), '') FROM generate_series(1, 300) i)"
 
@@ -233,7 +234,8 @@ def test_an_idle_slot_advances_beside_a_busy_database(live: Deployment, database
     database.execute("CREATE TABLE busy AS SELECT i, md5(i::text) FROM generate_series(1, 20000) i")
     target = LSN.parse(database.execute("SELECT pg_current_wal_flush_lsn()::text")[0][0])
     live.wait_published(target)
-    query = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s"
-    assert LSN.parse(live.source.execute(query, [live.slot()])[0][0]) >= target
+    confirmed = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s"
+    # What is published is confirmed a moment later: the server hears it after Kafka has it, never before
+    eventually(lambda: LSN.parse(live.source.execute(confirmed, [live.slot()])[0][0]) >= target)
     live.wait_mirrored(target)
     assert len(live.records("public.first")) == before
