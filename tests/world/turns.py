@@ -50,7 +50,6 @@ class Alone:
         self.rng = random.Random(seed)
         self.now = 1_700_000_000.0
         self.process: Hashable = "alone"
-        self._later: list[Callable[[], None]] = []
 
     def turn(self) -> None:
         """Nobody else is there."""
