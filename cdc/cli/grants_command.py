@@ -96,7 +96,7 @@ def sink(config: ConfigOption = None, admin: AdminOption = "") -> None:
     """
     loaded = load_config(config)
     # Imported here, because it loads SQLAlchemy, which the other commands of this module do not need.
-    from cdc.sink.postgres.database import open_replica
+    from cdc.sink.dialects import open_replica
 
     replica = open_replica(loaded, application_name="cdc grants")
     naming = replica.naming

@@ -26,10 +26,10 @@ from cdc.contract.pgtypes import sql_type
 from cdc.contract.ports import CutStanding, StoredRecord
 from cdc.contract.record import Progress, SchemaColumn, TableSchema
 from cdc.sink.postgres.locks import LockWaits
-from cdc.sink.postgres.naming import ReplicaNaming
-from cdc.sink.postgres.postgres import PostgresReplica
 from cdc.sink.postgres.schema_version import upgrade
 from cdc.sink.postgres.session import replica_engine
+from cdc.sink.postgres.writer import PostgresReplica
+from cdc.sink.replica import ReplicaNaming
 from tests.support.servers import Database
 from tests.support.topic_writer import SOURCE
 
@@ -149,7 +149,9 @@ def test_respelled_keys_are_neither_lost_nor_doubled(database: Database, pieces:
         )  # fmt: skip
         rng = random.Random(f"{seed} {type_name} {pieces}")
         source = Source(rng, schema, converter(column), keys)
-        with closing(PostgresReplica(engine, f"s{number}", ReplicaNaming(None, "", {}), LockWaits())) as replica:
+        with closing(
+            PostgresReplica(engine, f"s{number}", ReplicaNaming(None, "", {}, max_bytes=63), LockWaits())
+        ) as replica:
             replica.restore()
             replica.learn([schema])
             assert [each.reason for each in replica.tables().values()] == [None]

@@ -22,7 +22,8 @@ from cdc.contract.jobspec import deployment as job
 from cdc.contract.kinds import Kind, kind_of_column
 from cdc.contract.pgtypes import sql_type
 from cdc.contract.record import TableSchema
-from cdc.sink.postgres.naming import ReplicaName, naming_of
+from cdc.sink.dialects import open_replica
+from cdc.sink.replica import ReplicaName
 
 _APPLICATION: Final = "cdc job"
 _DELIMITERS: Final = """
@@ -173,10 +174,9 @@ def _delimiters(conn: psycopg.Connection[Any], oids: Sequence[int]) -> dict[int,
 
 
 def _replica_names(config: Config, infos: Sequence[TableInfo]) -> dict[str, ReplicaName]:
-    sink = config.sink
-    if sink is None:
+    if config.sink is None:
         return {}
-    naming = naming_of(sink)
+    naming = open_replica(config, application_name=_APPLICATION).naming
     names = {}
     for info in infos:
         topic = state_topic(config, info.namespace, info.name)

@@ -16,8 +16,7 @@ from cdc.bridge.source.table import TableInfo
 from cdc.contract.record import SourceIdentity
 from cdc.ops.setup.conninfo import over, role_of, user_of
 from cdc.ops.setup.source_side import APPLICATION
-from cdc.sink.postgres.database import open_replica
-from cdc.sink.postgres.errors import ELSEWHERE
+from cdc.sink.dialects import open_replica
 
 _MISSING: Final = re.compile(r'database ".*" does not exist')
 
@@ -70,8 +69,8 @@ def look_at_replica(
             "--replica is the source database itself: its tables would be mirrored onto themselves",
             remedy="name another database; to mirror into a schema of the same one, set sink.schema in the file later",
         )
-    if found.is_standby:
-        raise ConfigError("--replica does not accept writes: it is a standby", remedy=ELSEWHERE)
+    if found.standby_remedy:
+        raise ConfigError("--replica does not accept writes: it is a standby", remedy=found.standby_remedy)
     return SeenReplica(found.address, role, bool(found.lacks))
 
 

@@ -18,9 +18,8 @@ from cdc.contract.patterns import in_scope
 from cdc.contract.record import SourceIdentity, TableSchema
 from cdc.ops.status.checks import check_kafka, check_program, check_source, failing
 from cdc.ops.status.standby_checks import check_standby
-from cdc.sink.postgres.database import open_replica
-from cdc.sink.postgres.errors import ELSEWHERE
-from cdc.sink.postgres.naming import ReplicaName, ReplicaNaming
+from cdc.sink.dialects import open_replica
+from cdc.sink.replica import ReplicaName, ReplicaNaming
 
 _APPLICATION: Final = "cdc check"
 
@@ -38,8 +37,8 @@ def check_replica(config: Config, tables: Sequence[TableInfo]) -> list[Finding]:
         findings += [Finding("FAIL", *lack) for lack in found.lacks] or [
             Finding("OK", "rights", f"enough in schemas {', '.join(found.schemas)}")
         ]
-        if found.is_standby:
-            findings.append(Finding("FAIL", "writes", "refused: this server is a standby", ELSEWHERE))
+        if found.standby_remedy:
+            findings.append(Finding("FAIL", "writes", "refused: this server is a standby", found.standby_remedy))
         if found.is_source:
             findings += _captured_again(config, names)
     return findings

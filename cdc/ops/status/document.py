@@ -19,7 +19,7 @@ from cdc.contract.slot_state import SlotState
 from cdc.contract.table_states import MEANINGS, TableState
 from cdc.ops.status.parts import SourceStatus, Status
 from cdc.ops.status.standing import Standing, bridge_standing, sink_standing, view_standing
-from cdc.sink.postgres.status import SinkStatus, TableStatus
+from cdc.sink.replica import SinkStatus, TableStatus
 
 Document: TypeAlias = dict[str, Any]
 

@@ -32,8 +32,8 @@ from cdc.contract.slot_state import SlotState
 from cdc.kafka.brokers import BrokerAdmin
 from cdc.kafka.replay.backfills import Published, read_published
 from cdc.ops.status.processes import ProcessStatus, Role, ask_ready, roles_of, url_of
-from cdc.sink.postgres.database import open_replica
-from cdc.sink.postgres.status import SinkStatus
+from cdc.sink.dialects import open_replica
+from cdc.sink.replica import SinkStatus
 
 _PATIENCE_S: Final = 4.0
 """How long a look waits for each part. After that, a server counts as one that does not answer.

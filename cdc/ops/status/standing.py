@@ -12,7 +12,7 @@ from typing import Final, Literal, TypeAlias
 from cdc.base.waits import LONG_S
 from cdc.ops.status.parts import SourceStatus, Status
 from cdc.ops.status.processes import ROLES, ProcessStatus, Role
-from cdc.sink.postgres.status import Blocker, SinkStatus
+from cdc.sink.replica import Blocker, SinkStatus
 
 State: TypeAlias = Literal["running", "waiting", "retrying", "still", "blocked", "down", "missing", "lost", "unknown"]
 """waiting: for a server; retrying: after an error; still: nothing moves, and the process does not say why;

@@ -26,7 +26,7 @@ from cdc.contract.record import Progress
 from cdc.kafka.replay.pulse import BrokerPulse
 from cdc.sink.apply.loop import CutReport, run_mirror
 from cdc.sink.apply.topics import RebuildOrder
-from cdc.sink.postgres.database import open_replica
+from cdc.sink.dialects import open_replica
 
 _MOMENT_S: Final = 2.0
 """A sink under load often catches up for a moment, which is not worth a log line."""

@@ -16,10 +16,10 @@ from cdc.contract.record import TableSchema
 from cdc.sink.postgres.equal_keys import equal, printed_alike, sift
 from cdc.sink.postgres.errors import RecordRejected
 from cdc.sink.postgres.fresh import FreshTables
-from cdc.sink.postgres.naming import ReplicaName
 from cdc.sink.postgres.rekey import former_definitions, former_keys
 from cdc.sink.postgres.rows import RowForm
 from cdc.sink.postgres.tables import Equality, ReplicaColumn
+from cdc.sink.replica import ReplicaName
 
 
 @dataclass(frozen=True, slots=True)

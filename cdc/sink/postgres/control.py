@@ -12,7 +12,9 @@ import sqlalchemy as sa
 from sqlalchemy.types import UserDefinedType
 
 from cdc.base.lsn import LSN
-from cdc.sink.postgres.naming import CONTROL_SCHEMA
+
+CONTROL_SCHEMA: Final = "cdc"
+"""The schema of the tables in which the sink keeps its state."""
 
 _metadata = sa.MetaData(schema=CONTROL_SCHEMA)
 

@@ -1,95 +1,99 @@
-"""The interface of a replica database: what ``cdc sink``, ``status``, ``check`` and ``grants`` ask of it.
-
-PostgreSQL is the only implementation. A second one would have to pass the same tests:
-``tests/integration/sink/postgres/test_database.py``.
-"""
+"""PostgreSQL as a replica: implements ``ReplicaDatabase``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Final
 
-from cdc.base.config import Config
-from cdc.base.errors import ConfigError
-from cdc.contract.ports import ReplicaWriter
+from cdc.base.config import SinkConfig
+from cdc.base.pgroles import comment, role_and_database, role_lines
 from cdc.contract.record import SourceIdentity
-from cdc.sink.postgres.inspection import Inspection
-from cdc.sink.postgres.naming import ReplicaName, ReplicaNaming
-from cdc.sink.postgres.postgres_database import PostgresDatabase
-from cdc.sink.postgres.status import SinkStatus
+from cdc.sink.postgres.control import CONTROL_SCHEMA
+from cdc.sink.postgres.errors import ELSEWHERE, replica_errors
+from cdc.sink.postgres.grants import lacking, sink_grants
+from cdc.sink.postgres.locks import LockWaits, watching
+from cdc.sink.postgres.schema_version import upgrade
+from cdc.sink.postgres.session import describe, is_database, psycopg_of, replica_engine, replica_session
+from cdc.sink.postgres.status import read_status
+from cdc.sink.postgres.writer import PostgresReplica
+from cdc.sink.replica import Inspection, ReplicaName, ReplicaNaming, SinkStatus
+
+_MAX_IDENTIFIER_BYTES: Final = 63
+"""NAMEDATALEN - 1. PostgreSQL truncates longer names silently, and two truncated names may be the same."""
 
 
-class ReplicaDatabase(Protocol):
-    """The replica that the configuration names. It connects at the first question.
+class PostgresDatabase:
+    """A replica on PostgreSQL.
 
-    All calls but ``grants`` raise ``ReplicaUnavailable`` when the server cannot be reached, and ``ReplicaRefused`` when
-    it refuses.
+    Args:
+        name: the sink's name.
+        sink: the sink's section of the configuration.
+        application_name: what ``pg_stat_activity`` shows.
+        on_wait: as for ``LockWaits``.
     """
+
+    def __init__(
+        self,
+        name: str,
+        sink: SinkConfig,
+        application_name: str,
+        on_wait: Callable[[str, float], None] = lambda _table, _seconds: None,
+    ) -> None:
+        self._name = name
+        self._connection = sink.connection()
+        self._application_name = application_name
+        self._waits = LockWaits(on_wait)
+        self._engine = replica_engine(self._connection, application_name=application_name, meet=self._waits.meet)
+        self._sink = sink
 
     @property
     def naming(self) -> ReplicaNaming:
-        """The names of replica tables."""
+        """The names of replica tables; a new object each time, in which no name is taken yet."""
+        sink = self._sink
+        return ReplicaNaming(sink.schema_name, sink.prefix, sink.tables, max_bytes=_MAX_IDENTIFIER_BYTES)
 
     @property
     def called(self) -> str:
         """The replica's name in messages."""
+        return "the replica"
 
     def upgrade(self) -> None:
-        """Creates the sink's own tables, or migrates them to the version that this program needs."""
+        """Creates or migrates the tables of schema ``cdc``."""
+        upgrade(self._engine)
 
     def watching(self, on_failure: Callable[[], None]) -> AbstractContextManager[None]:
-        """Watches for whom the sink waits and logs it, as long as the block lasts.
+        """Watches for whom the sink waits and logs it, in a thread, as long as the block lasts."""
+        name = f"{self._application_name} lock watch"
+        return watching(self._waits, lambda: replica_session(self._connection, name), on_failure)
 
-        Args:
-            on_failure: called if a defect ends the watching; the end of the block then raises it.
-        """
-
-    def writer(self, stopped: Collection[str] = ()) -> ReplicaWriter[Any]:
-        """Opens a new session of the sink. The caller closes it.
-
-        Args:
-            stopped: topics that this process has stopped already.
-        """
+    def writer(self, stopped: Collection[str] = ()) -> PostgresReplica:
+        """Opens a new session of the sink. The caller closes it."""
+        return PostgresReplica(self._engine, self._name, self.naming, self._waits, stopped)
 
     def status(self) -> SinkStatus:
         """Returns the state of the sink, whether it is running or not."""
+        return read_status(self._engine, self._name)
 
     def inspect(self, tables: Sequence[ReplicaName], source: SourceIdentity | None) -> Inspection:
-        """Returns what the sink would find here, and changes nothing.
-
-        Args:
-            tables: replica tables, which may not exist yet.
-            source: the source database; None when it cannot be asked.
-        """
+        """Returns what the sink would find here, and changes nothing."""
+        schemas = sorted({CONTROL_SCHEMA, *(name.schema for name in tables)})
+        with self._engine.connect() as connection, replica_errors("reading its catalog"):
+            session = psycopg_of(connection)
+            is_standby = session.execute("SELECT pg_catalog.pg_is_in_recovery()").fetchone() == (True,)
+            return Inspection(
+                address=describe(self._connection),
+                schemas=tuple(schemas),
+                lacks=tuple(lacking(session, schemas, tables)),
+                is_source=source is not None and is_database(connection, source),
+                standby_remedy=ELSEWHERE if is_standby else "",
+            )
 
     def grants(self, schemas: Iterable[str]) -> list[str]:
-        """Returns commands for the replica's owner: they give the sink's role the rights it needs, and no more.
-
-        Args:
-            schemas: the schemas of the replica tables.
-
-        Raises:
-            ConfigError: the configuration names no role.
-        """
-
-
-def open_replica(
-    config: Config,
-    *,
-    application_name: str,
-    on_wait: Callable[[str, float], None] = lambda _table, _seconds: None,
-) -> ReplicaDatabase:
-    """Returns the replica that the configuration names.
-
-    Args:
-        config: has a ``sink`` section.
-        application_name: what ``pg_stat_activity`` shows.
-        on_wait: called in a thread: a table, and for how many seconds it has waited for a lock; 0 when that is over.
-
-    Raises:
-        ConfigError: the configuration has no ``sink`` section.
-    """
-    if config.sink is None:
-        raise ConfigError("the configuration has no sink section", remedy="add sink: {dsn: …} to it")
-    return PostgresDatabase(config.name, config.sink, application_name, on_wait)
+        """Returns SQL for the replica's owner."""
+        role, database = role_and_database("sink", self._connection)
+        return [
+            comment(f"In database {database} of the replica: what sink {self._name} needs."),
+            *role_lines(role, "LOGIN"),
+            *sink_grants(role, database, schemas),
+        ]

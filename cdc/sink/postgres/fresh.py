@@ -19,7 +19,7 @@ import psycopg
 
 from cdc.base.compiled import twin
 from cdc.contract.ports import StoredRecord
-from cdc.sink.postgres.naming import ReplicaName
+from cdc.sink.replica import ReplicaName
 
 _BITS: Final = 1 << 27
 """16 MiB: of ten million new rows, one in thirty is staged needlessly."""

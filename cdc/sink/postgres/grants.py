@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import psycopg
 
 from cdc.base.table_names import qualified
 from cdc.contract.pgtypes import quote_identifier
-from cdc.sink.postgres.naming import CONTROL_SCHEMA, ReplicaName
-
-
-class Lack(NamedTuple):
-    """A right that is missing.
-
-    Attributes:
-        subject: the object, for instance ``schema cdc``.
-        text: what the role may not do.
-        remedy: the command that grants the right.
-    """
-
-    subject: str
-    text: str
-    remedy: str
-
+from cdc.sink.postgres.control import CONTROL_SCHEMA
+from cdc.sink.replica import Lack, ReplicaName
 
 _DATABASE: Final = """
 SELECT current_database(), current_user, has_database_privilege(current_database(), 'TEMPORARY'),

@@ -12,7 +12,7 @@ from cdc.contract.pgtypes import quote_identifier
 from cdc.contract.record import TableSchema
 from cdc.sink.postgres.control import mirrored_table
 from cdc.sink.postgres.errors import TableRefused
-from cdc.sink.postgres.naming import ReplicaName, ReplicaNaming
+from cdc.sink.replica import ReplicaName, ReplicaNaming
 
 _NOWHERE: Final = "(no table: {})"
 

@@ -16,7 +16,7 @@ import psycopg
 from psycopg import sql
 
 from cdc.sink.postgres.batch import TableStatements
-from cdc.sink.postgres.naming import CONTROL_SCHEMA
+from cdc.sink.postgres.control import CONTROL_SCHEMA
 
 Session = psycopg.Connection[Any]
 

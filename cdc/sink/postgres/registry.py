@@ -23,13 +23,13 @@ from cdc.sink.postgres.errors import CutRejected, RowsForbidden, TableRefused, f
 from cdc.sink.postgres.fresh import FreshTables, is_plain
 from cdc.sink.postgres.grants import lacking
 from cdc.sink.postgres.locks import WAIT_FOR_ROWS, WAIT_FOR_SHAPE, WAIT_LONG, LockReport, LockWaits
-from cdc.sink.postgres.naming import ReplicaName, ReplicaNaming
 from cdc.sink.postgres.placement import Placement, nowhere
 from cdc.sink.postgres.rebuild import SeenKeys, has_rows, seen_table
 from cdc.sink.postgres.rekey import delete_all, former_definitions
 from cdc.sink.postgres.session import psycopg_of
 from cdc.sink.postgres.table_facts import KnownTables
 from cdc.sink.postgres.tables import Established, establish, quoted_name
+from cdc.sink.replica import ReplicaName, ReplicaNaming
 
 _ASKED: Final = "the operator asked for it"
 _DROPPED: Final = "the replica table was gone"

@@ -13,10 +13,11 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 
 from cdc.base.errors import ReplicaRefused
+from cdc.sink.postgres.control import CONTROL_SCHEMA
 from cdc.sink.postgres.errors import replica_errors
-from cdc.sink.postgres.grants import Lack, lacking
-from cdc.sink.postgres.naming import CONTROL_SCHEMA
+from cdc.sink.postgres.grants import lacking
 from cdc.sink.postgres.session import psycopg_of
+from cdc.sink.replica import Lack
 
 _REMEDY: Final = "run the SQL that `cdc grants sink` prints; the sink's role must also own schema cdc and its tables"
 

@@ -3,90 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import sqlalchemy as sa
 from psycopg.errors import LockNotAvailable
 
 from cdc.base.errors import ReplicaUnavailable, remedy_apart
-from cdc.base.lsn import LSN
-from cdc.sink.postgres.control import cut, mirrored_table
+from cdc.sink.postgres.control import CONTROL_SCHEMA, cut, mirrored_table
 from cdc.sink.postgres.errors import replica_errors
 from cdc.sink.postgres.locks import NOBODY, WAIT_FOR_SHAPE, Session, describe, lockers, waits_of
-from cdc.sink.postgres.naming import CONTROL_SCHEMA
 from cdc.sink.postgres.session import lock_holder, psycopg_of
+from cdc.sink.replica import Blocker, SinkStatus, TableStatus
 
 _STILL: Final = """
 SELECT CASE WHEN state <> 'active' THEN extract(epoch FROM clock_timestamp() - state_change)::float8 END
 FROM pg_catalog.pg_stat_activity WHERE pg_stat_activity.pid = :pid
 """
-
-
-@dataclass(frozen=True, slots=True)
-class TableStatus:
-    """The state of one replica table.
-
-    Attributes:
-        topic: the topic that it mirrors.
-        replica_table: ``schema.table`` in the replica.
-        state: one of ``metrics.TABLE_STATES``.
-        rows_applied: upserts and deletes since the table was created.
-        reason: why it is stopped or rebuilt; else empty.
-    """
-
-    topic: str
-    replica_table: str
-    state: str
-    rows_applied: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Blocker:
-    """A session, or several, whose lock keeps the sink from a table.
-
-    Attributes:
-        table: the locked table; empty when the sink waits for a row or a transaction.
-        who: pids, with the application, user and query of each as far as we may see them.
-        remedy: what ends the wait.
-        seconds: how long the sink has waited, or the table has been left out.
-        is_left_out: the sink goes on without this table; when False, all tables wait.
-    """
-
-    table: str
-    who: str
-    remedy: str
-    seconds: float
-    is_left_out: bool
-
-
-@dataclass(frozen=True, slots=True)
-class SinkStatus:
-    """The state of the sink. Ages are in seconds, by the replica's own clock.
-
-    Attributes:
-        lsn: the cut's LSN; None before the first cut, and while the sink catches up.
-        applied_lsn: how far rows are applied; None before the first cut.
-        commit_ts: when the newest transaction in the cut was committed, in µs since 1970; 0 before the first cut.
-        running: a sink of this name holds its lock.
-        tables: every mirrored table.
-        applied_s: age of the last cut's commit; None before the first cut.
-        level_s: age of the last moment at which the topics held nothing that the replica lacked.
-        still_s: how long the sink's session has been idle; None when there is no session, when we may not see it, and
-            while it runs a statement.
-        blockers: who keeps a running sink from its tables.
-    """
-
-    lsn: LSN | None
-    applied_lsn: LSN | None
-    commit_ts: int
-    running: bool
-    tables: tuple[TableStatus, ...]
-    applied_s: float | None = None
-    level_s: float | None = None
-    still_s: float | None = None
-    blockers: tuple[Blocker, ...] = ()
 
 
 def read_status(engine: sa.Engine, name: str) -> SinkStatus:

@@ -23,8 +23,8 @@ from sqlalchemy.types import UserDefinedType
 from cdc.contract.pgtypes import quote_identifier
 from cdc.contract.record import TableSchema
 from cdc.sink.postgres.errors import TableRefused, first_line
-from cdc.sink.postgres.naming import ReplicaName
 from cdc.sink.postgres.rekey import rekey
+from cdc.sink.replica import ReplicaName
 
 _WIDENINGS: Final[Mapping[str, frozenset[str]]] = {
     "smallint": frozenset({"integer", "bigint", "numeric"}),

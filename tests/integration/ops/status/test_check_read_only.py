@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from cdc.base.errors import ConfigError, ReplicaUnavailable
 from cdc.cli.cli import app
 from cdc.ops.status.checkup import check_replica
-from cdc.sink.postgres.database import open_replica
+from cdc.sink.dialects import open_replica
 from tests.integration.ops.status.preflighting import config
 from tests.support.servers import Database, OwnStack
 from tests.support.standby import Standby

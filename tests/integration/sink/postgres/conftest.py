@@ -14,7 +14,7 @@ from cdc.base.config import Config
 from cdc.lab.stack import Kafka
 from cdc.sink.apply.loop import CutReport, run_mirror
 from cdc.sink.apply.topics import RebuildOrder
-from cdc.sink.postgres.database import open_replica
+from cdc.sink.dialects import open_replica
 from tests.support.servers import Database
 from tests.support.topic_writer import TopicWriter
 from tests.support.waiting import eventually

@@ -21,10 +21,9 @@ from cdc.bridge.source.slot import identify
 from cdc.contract.header import DELETE, UPDATE, HeaderStamp
 from cdc.contract.ports import CutStanding, ReplicaWriter, StoredRecord
 from cdc.contract.record import Progress, SchemaColumn, SourceIdentity, TableSchema
-from cdc.sink.postgres.database import ReplicaDatabase, open_replica
+from cdc.sink.dialects import open_replica
 from cdc.sink.postgres.errors import RecordRejected
-from cdc.sink.postgres.naming import ReplicaName
-from cdc.sink.postgres.status import SinkStatus, TableStatus
+from cdc.sink.replica import ReplicaDatabase, ReplicaName, SinkStatus, TableStatus
 from tests.support.names import unique
 from tests.support.servers import Database
 from tests.support.topic_writer import SOURCE

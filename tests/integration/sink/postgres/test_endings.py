@@ -28,7 +28,7 @@ import sys, threading
 from cdc.base import crashpoints
 from cdc.sink.apply.loop import run_mirror
 from cdc.base.config import Config
-from cdc.sink.postgres.database import open_replica
+from cdc.sink.dialects import open_replica
 crashpoints.arm(sys.argv[2])
 config = Config.model_validate_json(sys.argv[1])
 run_mirror(config, open_replica(config, application_name="test"), threading.Event())

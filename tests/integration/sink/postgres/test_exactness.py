@@ -20,7 +20,7 @@ from cdc.lab.stack import Kafka
 from cdc.sink.apply import session as mirror_session
 from cdc.sink.apply.loop import CutReport, run_mirror
 from cdc.sink.apply.topics import RebuildOrder
-from cdc.sink.postgres.database import open_replica
+from cdc.sink.dialects import open_replica
 from tests.integration.sink.postgres.conftest import plain_config, running, sink_config
 from tests.property.test_equal_keys import make_folded
 from tests.support.other_topics import CLEANED_SOON, lose_tombstones
@@ -39,7 +39,7 @@ from cdc.sink.apply import session as mirror_session
 from cdc.sink.apply.loop import run_mirror
 from cdc.sink.apply.topics import RebuildOrder
 from cdc.base.config import Config
-from cdc.sink.postgres.database import open_replica
+from cdc.sink.dialects import open_replica
 crashpoints.arm(sys.argv[2])
 mirror_session.MAX_RECORDS, mirror_session.RECORDS_PER_POLL = 100, 40
 config = Config.model_validate_json(sys.argv[1])

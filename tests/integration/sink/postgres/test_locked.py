@@ -20,9 +20,9 @@ from cdc.base.config import Config
 from cdc.base.errors import ReplicaUnavailable
 from cdc.contract.record import TableSchema
 from cdc.sink.apply.topics import RebuildOrder
+from cdc.sink.dialects import open_replica
 from cdc.sink.postgres import locks
-from cdc.sink.postgres.database import open_replica
-from cdc.sink.postgres.status import Blocker
+from cdc.sink.replica import Blocker
 from tests.integration.sink.postgres.conftest import Mirror, plain_config, running
 from tests.integration.sink.postgres.test_exactness import _SINK, assert_holds, publish, rows_of, state, wait_for_state
 from tests.support.servers import Database

@@ -8,9 +8,9 @@ from psycopg import sql
 
 from cdc.contract.record import SchemaColumn, TableSchema
 from cdc.sink.postgres.batch import TableStatements
-from cdc.sink.postgres.naming import ReplicaName
 from cdc.sink.postgres.session import replica_engine
 from cdc.sink.postgres.tables import establish
+from cdc.sink.replica import ReplicaName
 from tests.support.servers import Database
 
 KEY = (SchemaColumn("id", "bigint"), SchemaColumn("line", "integer"))

@@ -14,7 +14,7 @@ from cdc.ops.dashboard.tables import LONGEST_LIST, tables
 from cdc.ops.status.checkup import as_document as check_document
 from cdc.ops.status.document import as_document
 from cdc.ops.status.parts import Part
-from cdc.sink.postgres.status import TableStatus
+from cdc.sink.replica import TableStatus
 from tests.support.topic_writer import FIRST_BACKFILL
 from tests.unit.ops.status.test_document import HEALTHY, SINK, SLOT, SOURCE, TABLE
 

@@ -16,7 +16,7 @@ from cdc.contract.slot_state import SlotState
 from cdc.ops.status.display import as_lines, as_table
 from cdc.ops.status.document import DOWN, SICK, as_document, problems
 from cdc.ops.status.parts import Part, SourceStatus, Status
-from cdc.sink.postgres.status import SinkStatus, TableStatus
+from cdc.sink.replica import SinkStatus, TableStatus
 from tests.support.topic_writer import FIRST_BACKFILL
 
 SLOT = SlotState(

@@ -12,7 +12,7 @@ from cdc.contract.record import Progress
 from cdc.ops.status.document import DOWN, SICK, as_document, problems
 from cdc.ops.status.parts import Part, Status
 from cdc.ops.status.processes import ProcessStatus, SaidWait
-from cdc.sink.postgres.status import Blocker
+from cdc.sink.replica import Blocker
 from tests.unit.ops.status.test_document import HEALTHY, PROGRESS, SINK, SLOT, SOURCE
 
 KAFKA_AWAY: Part[Progress] = Part(None, TopicUnavailable("no answer for 8 s", remedy="start the brokers"))

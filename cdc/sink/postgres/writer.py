@@ -29,9 +29,9 @@ from cdc.sink.postgres.batch import RenderedBatch, TableStatements
 from cdc.sink.postgres.control import cut, partition_offset
 from cdc.sink.postgres.errors import CutRejected, RecordRejected, first_line, is_retryable, replica_errors
 from cdc.sink.postgres.locks import WAIT_FOR_ROWS, WAIT_LONG, LockWaits
-from cdc.sink.postgres.naming import ReplicaNaming
 from cdc.sink.postgres.registry import TableRegistry
 from cdc.sink.postgres.session import is_database, lock_key, psycopg_of, try_lock
+from cdc.sink.replica import ReplicaNaming
 
 _RECORD_CUT: Final = """
     INSERT INTO cdc.cut (name, lsn, applied_lsn, commit_ts, system_identifier, timeline, database_oid, applied_at,

@@ -1,47 +1,16 @@
-"""Where tables go, and which types a replica column may have."""
+"""Which columns a replica table has, and of which types."""
 
 from __future__ import annotations
 
 import pytest
 
-from cdc.base.errors import ConfigError
 from cdc.contract.record import SchemaColumn, TableSchema
-from cdc.sink.postgres.naming import ReplicaNaming
 from cdc.sink.postgres.tables import takes_unchanged, wanted_columns
 
 
 def schema(name: str, namespace: str = "public", **columns: str) -> TableSchema:
     listed = tuple(SchemaColumn(*each) for each in (columns or {"id": "int4"}).items())
     return TableSchema("f" * 16, namespace, name, f"n.{namespace}.{name}", ("id",), listed)
-
-
-@pytest.mark.parametrize(
-    ("in_schema", "prefix", "tables", "expected"),
-    [
-        (None, "", {}, "public.orders"),
-        ("mirror", "", {}, "mirror.orders"),
-        ("mirror", "shop_", {}, "mirror.shop_orders"),
-        ("mirror", "shop_", {"public.orders": "other.bestellungen"}, "other.bestellungen"),
-        (None, "", {"public.orders": "other.with.dot"}, "other.with.dot"),
-    ],
-)
-def test_names(in_schema: str | None, prefix: str, tables: dict[str, str], expected: str) -> None:
-    assert str(ReplicaNaming(in_schema, prefix, tables).name(schema("orders"))) == expected
-
-
-def test_two_tables_in_one_are_refused() -> None:
-    naming = ReplicaNaming("mirror", "", {})
-    naming.name(schema("orders", "a"))
-    naming.name(schema("orders", "a"))
-    with pytest.raises(
-        ConfigError, match=r"'n\.a\.orders' and 'n\.b\.orders' would both be mirrored into .*mirror\.orders"
-    ):
-        naming.name(schema("orders", "b"))
-
-
-def test_long_name_is_refused() -> None:
-    with pytest.raises(ConfigError, match="longer than 63 bytes"):
-        ReplicaNaming(None, "ü" * 10, {}).name(schema("x" * 50))
 
 
 def test_wanted_columns_are_a_union_and_the_newest_type_counts() -> None:

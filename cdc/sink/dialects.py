@@ -1,0 +1,31 @@
+"""Chooses the dialect of the replica that the configuration names. PostgreSQL is the only one so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cdc.base.config import Config
+from cdc.base.errors import ConfigError
+from cdc.sink.postgres.database import PostgresDatabase
+from cdc.sink.replica import ReplicaDatabase
+
+
+def open_replica(
+    config: Config,
+    *,
+    application_name: str,
+    on_wait: Callable[[str, float], None] = lambda _table, _seconds: None,
+) -> ReplicaDatabase:
+    """Returns the replica that the configuration names.
+
+    Args:
+        config: has a ``sink`` section.
+        application_name: what ``pg_stat_activity`` shows.
+        on_wait: called in a thread: a table, and for how many seconds it has waited for a lock; 0 when that is over.
+
+    Raises:
+        ConfigError: the configuration has no ``sink`` section.
+    """
+    if config.sink is None:
+        raise ConfigError("the configuration has no sink section", remedy="add sink: {dsn: …} to it")
+    return PostgresDatabase(config.name, config.sink, application_name, on_wait)

@@ -1,0 +1,42 @@
+"""Where replica tables go, by the configuration."""
+
+from __future__ import annotations
+
+import pytest
+
+from cdc.base.errors import ConfigError
+from cdc.contract.record import SchemaColumn, TableSchema
+from cdc.sink.replica import ReplicaNaming
+
+
+def schema(name: str, namespace: str = "public") -> TableSchema:
+    return TableSchema("f" * 16, namespace, name, f"n.{namespace}.{name}", ("id",), (SchemaColumn("id", "int4"),))
+
+
+@pytest.mark.parametrize(
+    ("in_schema", "prefix", "tables", "expected"),
+    [
+        (None, "", {}, "public.orders"),
+        ("mirror", "", {}, "mirror.orders"),
+        ("mirror", "shop_", {}, "mirror.shop_orders"),
+        ("mirror", "shop_", {"public.orders": "other.bestellungen"}, "other.bestellungen"),
+        (None, "", {"public.orders": "other.with.dot"}, "other.with.dot"),
+    ],
+)
+def test_names(in_schema: str | None, prefix: str, tables: dict[str, str], expected: str) -> None:
+    assert str(ReplicaNaming(in_schema, prefix, tables, max_bytes=63).name(schema("orders"))) == expected
+
+
+def test_two_tables_in_one_are_refused() -> None:
+    naming = ReplicaNaming("mirror", "", {}, max_bytes=63)
+    naming.name(schema("orders", "a"))
+    naming.name(schema("orders", "a"))
+    with pytest.raises(
+        ConfigError, match=r"'n\.a\.orders' and 'n\.b\.orders' would both be mirrored into .*mirror\.orders"
+    ):
+        naming.name(schema("orders", "b"))
+
+
+def test_long_name_is_refused() -> None:
+    with pytest.raises(ConfigError, match="longer than 63 bytes"):
+        ReplicaNaming(None, "ü" * 10, {}, max_bytes=63).name(schema("x" * 50))
