@@ -169,7 +169,7 @@ def _slot(facts: ServerFacts, name: str, state: SlotState | None) -> Finding:
             "FAIL",
             subject,
             f"is lost ({why}): changes since {state.confirmed_flush_lsn} are missing from the topics",
-            "CDC_SOURCE__ON_GAP=rebackfill cdc run  # makes the slot anew, publishes all tables again",
+            "CDC_SOURCE__ON_GAP=rebackfill cdc run  # recreates the slot, and publishes all tables again",
         )
     if state.wal_status == "unreserved":
         return Finding(

@@ -144,7 +144,7 @@ class TopicAdmin:
             if now > deadline:
                 lacking = sorted(wanted.keys() - led)
                 raise TopicUnavailable(
-                    f"{len(lacking)} new topics still have no leader after a minute, {lacking[0]!r} among them",
+                    f"new topics without a leader after a minute: {len(lacking)}, {lacking[0]!r} among them",
                     remedy=BROKERS_AWAY,
                 )
             time.sleep(max(_METADATA_POLL_S, now - asked))  # as long as the answer took: spare brokers that are busy
