@@ -1,0 +1,189 @@
+"""Judges what is in the topics and in the view by what the source held: at every record, at every cut, and at the end.
+
+The workload writes each value once, so a value says which version of its row it is. A topic is right as long as each
+key's versions come in the source's order, none is left over, and the last one stays. How they got there does not matter.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from tests.world.kafka import KafkaCluster
+from tests.world.kafka_log import PartitionLog
+from tests.world.postgres import WorldServer
+from tests.world.postgres_tables import Row, WorldTable
+
+INT8: Final = 20
+_MANY: Final = 100_000
+
+Shown = Mapping[str, Any]
+"""A row as JSON shows it."""
+
+
+class Wrong(AssertionError):
+    """A promise that was not kept."""
+
+
+def shown(table: WorldTable, row: Row) -> Shown:
+    """Returns a row as its JSON has it: integers are numbers, and all else is text."""
+    return {
+        each.name: None
+        if (value := row[each.name]) is None
+        else int(value)
+        if each.type_oid == INT8
+        else value.decode()
+        for each in table.columns
+    }
+
+
+def key_of(table: WorldTable, row: Shown) -> str:
+    """Returns the key of a row as text; only for comparisons here."""
+    return json.dumps([row[name] for name in table.key])
+
+
+class SourceHistory:
+    """Every version of every row that the source has committed, in the order of the WAL.
+
+    Args:
+        server: the source.
+    """
+
+    def __init__(self, server: WorldServer) -> None:
+        self._server = server
+        self._seen = 0
+        self._versions: dict[str, dict[str, list[tuple[int, Shown | None]]]] = {}
+
+    def versions(self, table: str, key: str) -> list[tuple[int, Shown | None]]:
+        """Returns the versions of one row, each with the end of its commit; None where it was deleted."""
+        self._take()
+        return self._versions.get(table, {}).get(key, [])
+
+    def _take(self) -> None:
+        commits = self._server.commits
+        while self._seen < len(commits):
+            commit = commits[self._seen]
+            self._seen += 1
+            assert commit.end_lsn is not None
+            for change in commit.changes:
+                if change.kind in "IUD":
+                    self._add(change.table, change.old, commit.end_lsn, None)
+                    self._add(change.table, change.new, commit.end_lsn, change.new)
+                elif change.kind == "T":
+                    for table in (change.table, *change.others):
+                        self._truncate(f"{table.namespace}.{table.name}", commit.end_lsn)
+
+    def _add(self, table: WorldTable, cells: Any, lsn: int, new: Any) -> None:
+        if cells is None:
+            return
+        row = shown(table, table.row(cells))
+        rows = self._versions.setdefault(f"{table.namespace}.{table.name}", {})
+        rows.setdefault(key_of(table, row), []).append((lsn, None if new is None else row))
+
+    def _truncate(self, table: str, lsn: int) -> None:
+        for versions in self._versions.get(table, {}).values():
+            if versions[-1][1] is not None:
+                versions.append((lsn, None))
+
+
+class Seen(NamedTuple):
+    """A record that a reader of committed records was given."""
+
+    partition: int
+    offset: int
+    value: Shown | None
+    header: bytes
+
+
+class TopicAudit:
+    """Reads one table's topic as a reader of committed records does, and checks each record against the source.
+
+    Args:
+        cluster: the brokers.
+        topic: its name.
+        table: ``schema.table``.
+        history: the source's.
+    """
+
+    def __init__(self, cluster: KafkaCluster, topic: str, table: str, history: SourceHistory) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._table = table
+        self._history = history
+        self._positions: dict[int, int] = {}
+        self._places: dict[str, int] = {}
+        self.fold: dict[str, Seen] = {}
+        self.records = 0
+
+    def look(self) -> None:
+        """Read what has become readable.
+
+        Raises:
+            Wrong: a record has a value that its row never had, or an older one than the record before it.
+        """
+        topic = self._cluster.topic(self._topic)
+        if topic is None:
+            return
+        for log in topic.partitions:
+            at = self._positions.get(log.number, 0)
+            if at < log.stable:
+                self._read(log, at)
+
+    def _read(self, log: PartitionLog, at: int) -> None:
+        messages, self._positions[log.number] = log.read(at, _MANY, _MANY, committed=True)
+        for message in messages:
+            key = json.dumps([*json.loads(message.key() or b"{}").values()])
+            value = message.value()
+            headers = message.headers()
+            seen = Seen(
+                log.number,
+                message.offset(),
+                None if value is None else json.loads(value),
+                headers[0][1] if headers else b"",
+            )
+            self.records += 1
+            self._judge(key, seen)
+            if seen.value is None:
+                self.fold.pop(key, None)
+            else:
+                self.fold[key] = seen
+
+    def _judge(self, key: str, seen: Seen) -> None:
+        versions = self._history.versions(self._table, key)
+        place = self._places.get(key, 0)
+        for number in range(place, len(versions)):
+            if versions[number][1] == seen.value:
+                self._places[key] = number
+                return
+        if seen.value is None and not self.fold.get(key):
+            return  # a tombstone for what nobody has
+        known = [version for _, version in versions]
+        what = "goes back" if seen.value in known[:place] else "has a value that its row never had"
+        raise Wrong(f"{self._topic}: key {key} {what}: {seen}; the row's versions are {versions}, seen up to {place}")
+
+    def compare(self, server: WorldServer) -> str:
+        """Returns the first difference between the topic and the table as it is now; empty if they are equal."""
+        info = server.find(*self._table.split(".", 1))
+        wanted = {} if info is None else {key_of(info, row): row for row in _rows(server, self._table, info)}
+        found = {key: each.value for key, each in self.fold.items()}
+        return difference(f"topic of {self._table}", wanted, found)
+
+
+def _rows(server: WorldServer, table: str, info: WorldTable) -> list[Shown]:
+    return [shown(info, row) for row in server.rows(table).values()]
+
+
+def rows_at(server: WorldServer, table: str, lsn: int) -> dict[str, Shown]:
+    """Returns what the source held at a position, by key."""
+    found = server.rows_at(table, lsn)
+    info = next(each for each in server.tables_at(lsn).values() if f"{each.namespace}.{each.name}" == table)
+    return {key_of(info, row): row for row in (shown(info, each) for each in (found or {}).values())}
+
+
+def difference(what: str, wanted: Mapping[str, Shown], found: Mapping[str, Shown | None]) -> str:
+    """Returns the first difference, for people; empty if there is none."""
+    for key in sorted(wanted.keys() | found.keys()):
+        if wanted.get(key) != found.get(key):
+            return f"{what}: key {key} is {found.get(key)}, and should be {wanted.get(key)}"
+    return ""

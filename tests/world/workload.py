@@ -1,0 +1,142 @@
+"""What applications do to the source: transactions of a few, at random, in each other's way."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+from psycopg import errors
+
+from tests.world.postgres import WorldServer
+from tests.world.postgres_transaction import WorldTransaction, WouldWait
+
+KEYS: Final = 4
+_SESSIONS: Final = 3
+TABLES: Final = ("public.a", "public.b")
+COLUMNS: Final = {"id": "int8", "v": "text", "doc": "text"}
+_LONG: Final = 40
+
+
+class Workload:
+    """Runs transactions until it has begun so many.
+
+    Args:
+        server: the source.
+        rng: decides what is done.
+        transactions: how many to begin.
+
+    Attributes:
+        is_over: whether all of them have ended.
+        is_quick: whether a commit is visible as soon as it is in the WAL.
+    """
+
+    def __init__(self, server: WorldServer, rng: random.Random, transactions: int) -> None:
+        self.server = server
+        self._rng = rng
+        self._left = transactions
+        self._open: list[WorldTransaction] = []
+        self._number = 0
+        self.done: dict[str, int] = {}
+        self.is_quick = rng.random() < 0.5
+        server.toast_bytes = _LONG
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to do."""
+        return not self._left and not self._open and not self.server.prepared
+
+    def steps(self) -> list[Callable[[], object]]:
+        """Returns what some application may do next."""
+        if self.is_over or self.server.is_away:
+            return []
+        return [self._act]
+
+    def make_tables(self) -> None:
+        """Create the tables with a few rows."""
+        transaction = self.server.begin()
+        for table in TABLES:
+            transaction.create_table(table, COLUMNS, ["id"])
+        transaction.commit()
+        transaction = self.server.begin()
+        for number in range(KEYS - 1):
+            transaction.insert(TABLES[0], self._row(number))
+        transaction.commit()
+
+    def _act(self) -> None:
+        rng = self._rng
+        self._open = [each for each in self._open if not each.is_over and each.end_lsn is None and each.gid is None]
+        if self._left and (not self._open or (len(self._open) < _SESSIONS and rng.random() < 0.3)):
+            self._left -= 1
+            self._open.append(self.server.begin())
+            return
+        if not self._open or (self.server.prepared and rng.random() < 0.3):
+            if self.server.prepared:
+                self._did("commit prepared")
+                self.server.commit_prepared(rng.choice([*self.server.prepared]))
+            return
+        transaction = rng.choice(self._open)
+        if rng.random() < 0.35:
+            self._end(transaction)
+            return
+        try:
+            self._write(transaction)
+        except WouldWait:
+            self._did("waited for a lock")
+            transaction.abort()  # as deadlock_timeout or an impatient application ends it
+        except errors.UniqueViolation:
+            transaction.abort()
+
+    def _end(self, transaction: WorldTransaction) -> None:
+        roll = self._rng.random()
+        if roll < 0.15:
+            self._did("rollback")
+            transaction.abort()
+        elif roll < 0.25 and transaction.xid:
+            self._did("prepare")
+            self._number += 1
+            transaction.prepare(f"gid {self._number}")
+        else:
+            self._did("commit")
+            transaction.write_commit()
+            if self.is_quick or not transaction.xid:
+                transaction.show()
+
+    def _write(self, transaction: WorldTransaction) -> None:
+        rng, table, where = self._rng, self._rng.choice(TABLES), {"id": b"%d" % self._rng.randrange(KEYS)}
+        roll = rng.random()
+        if roll < 0.3:
+            self._did("insert")
+            if rng.random() < 0.3:
+                transaction.savepoint("s")
+                transaction.insert(table, self._row(int(where["id"])))
+                transaction.rollback_to("s")
+                self._did("rollback to savepoint")
+            else:
+                transaction.insert(table, self._row(int(where["id"])))
+        elif roll < 0.6:
+            self._did("update")
+            transaction.update(table, where, {"v": self._value()})
+        elif roll < 0.7:
+            self._did("update of a long value")
+            transaction.update(table, where, {"doc": self._value() * _LONG})
+        elif roll < 0.8:
+            self._did("change of key")
+            transaction.update(table, where, {"id": b"%d" % rng.randrange(KEYS)})
+        elif roll < 0.97:
+            self._did("delete")
+            transaction.delete(table, where)
+        else:
+            self._did("truncate")
+            transaction.truncate(table)
+
+    def _row(self, number: int) -> dict[str, bytes | None]:
+        long = _LONG if self._rng.random() < 0.5 else 1
+        return {"id": b"%d" % number, "v": self._value(), "doc": self._value() * long}
+
+    def _value(self) -> bytes:
+        self._number += 1
+        return b"v%d" % self._number
+
+    def _did(self, what: str) -> None:
+        self.done[what] = self.done.get(what, 0) + 1
