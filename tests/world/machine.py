@@ -30,7 +30,7 @@ from tests.world.turns import Killed
 START_S: Final = 1_700_000_000.0
 _STAYS: Final = 0.75
 """How often the program that has the turn keeps it, where others might go on: most steps do not concern the others."""
-_IDLES: Final = 0.1
+_IDLES: Final = 0.01
 """How often time passes although somebody could go on, up to where the first wait ends: programs may be slow, too."""
 _NAP_S: Final = 1.0
 """The longest that passes in this way. Longer waits are deadlines, which only matter when somebody is really away."""
@@ -92,12 +92,14 @@ class Machine:
     Attributes:
         steps: ask the surroundings what they could do now by themselves; the scheduler chooses among these steps and
             the programs' threads.
+        timers: say when something happens that needs nothing but time; None when nothing does.
     """
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.now = START_S
         self.steps: list[Callable[[], Iterable[Step]]] = []
+        self.timers: list[Callable[[], float | None]] = []
         self._programs: list[Program] = []
         self._by_greenlet: dict[greenlet.greenlet, Task] = {}
         self._hub = greenlet.getcurrent()
@@ -216,6 +218,9 @@ class Machine:
                     soonest = task.until
         for source in self.steps:
             ready.extend(source())
+        for timer in self.timers:
+            if (at := timer()) is not None and (soonest is None or at < soonest):
+                soonest = at
         if soonest is not None and (not ready or (soonest <= self.now + _NAP_S and self.rng.random() < _IDLES)):
             self.now = max(self.now, soonest)
             return
@@ -418,6 +423,15 @@ class TakesTurns(threading.Thread):
             machine.wait(lambda: task.glet.dead, timeout)
 
 
+class SilentTimer(threading.Timer):
+    """``threading.Timer``: never rings for a program, because the product only uses it to tell people of a wait."""
+
+    def start(self) -> None:
+        """Start it."""
+        if _PLUG.inside is None:
+            super().start()
+
+
 class Channel:
     """``queue.SimpleQueue``, which is written in C and would hold up everybody."""
 
@@ -463,6 +477,7 @@ _REPLACEMENTS: Final[Sequence[tuple[Any, str, Any]]] = (
     (threading.Event, "wait", event_wait),
     (threading.Condition, "wait", condition_wait),
     (threading, "Thread", TakesTurns),
+    (threading, "Timer", SilentTimer),
     (queue, "SimpleQueue", Channel),
     (cdc.base.daemon.threads, "SimpleQueue", Channel),
     (uuid, "uuid4", uuid4),

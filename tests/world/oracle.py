@@ -43,6 +43,11 @@ def key_of(table: WorldTable, row: Shown) -> str:
     return json.dumps([row[name] for name in table.key])
 
 
+def key_text(key: bytes | None) -> str:
+    """Returns a record's key in the same form."""
+    return json.dumps([*json.loads(key or b"{}").values()])
+
+
 class SourceHistory:
     """Every version of every row that the source has committed, in the order of the WAL.
 
@@ -131,9 +136,9 @@ class TopicAudit:
                 self._read(log, at)
 
     def _read(self, log: PartitionLog, at: int) -> None:
-        messages, self._positions[log.number] = log.read(at, _MANY, _MANY, committed=True)
+        messages, self._positions[log.number] = log.read(at, log.stable, _MANY, committed=True)
         for message in messages:
-            key = json.dumps([*json.loads(message.key() or b"{}").values()])
+            key = key_text(message.key())
             value = message.value()
             headers = message.headers()
             seen = Seen(

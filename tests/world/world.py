@@ -1,31 +1,262 @@
 """One world: a source, brokers, a view, the real programs between them, and everything that may happen to them.
 
 It has two parts. First the workload runs, and faults strike. Then the world heals: no more faults, every program runs,
-and within a bounded number of steps the topics and the view must be what the source is, and stay so.
+and within a bounded number of steps the topics and the view must be what the source is.
 """
 
 from __future__ import annotations
 
-import gc
+import json
 import threading
 from collections import Counter
-from collections.abc import Callable
-from contextlib import ExitStack, contextmanager
-from collections.abc import Generator
+from collections.abc import Callable, Generator, MutableMapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple
-from unittest.mock import patch
+
+import structlog
 
 from cdc.base.config import Config
+from cdc.contract.naming import progress_topic
+from cdc.contract.progress import parse_progress
 from cdc.views.store.memory import Contents, MemoryStore
 from tests.support.views import facts_of, look
+from tests.world.clients import Servers
 from tests.world.kafka import KafkaCluster
-from tests.world.kafka_clients import AdminClient, Consumer, Producer, listen
-from tests.world.machine import Machine, Program
-from tests.world.oracle import SourceHistory, TopicAudit, Wrong, difference, key_of, rows_at, shown
+from tests.world.kafka_clients import listen
+from tests.world.machine import START_S, Machine, Program
+from tests.world.oracle import SourceHistory, TopicAudit, Wrong, difference, key_text, rows_at
 from tests.world.postgres import WorldServer
+from tests.world.postgres_sessions import PostgresWorld
 from tests.world.programs import NAME, run_bridge, run_view
 from tests.world.workload import TABLES, Workload
 
 HEALS_WITHIN: Final = 60_000
-"""Steps after which a world that is whole must be consistent again; a run that is well takes a tenth of that."""
+"""Steps after which a world that is whole must be consistent again."""
+
+
+class Plan(NamedTuple):
+    """What a world is made of, and how much happens in it.
+
+    Attributes:
+        transactions: how many the workload begins.
+        faults: how many strikes there are.
+    """
+
+    transactions: int = 8
+    faults: int = 3
+
+
+class RunningProgram:
+    """A program that is started again after each end, as a supervisor would."""
+
+    def __init__(self, world: World, name: str, work: Callable[[threading.Event], None]) -> None:
+        self.name = name
+        self._world = world
+        self._work = work
+        self.stop = threading.Event()
+        self.program: Program | None = None
+        self.starts = 0
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it runs, or stands still."""
+        return self.program is not None and not self.program.is_dead
+
+    def start(self) -> None:
+        """Start it, unless it runs."""
+        if self.is_alive:
+            return
+        if self.program is not None and self.program.error is not None:
+            raise self.program.error
+        self.starts += 1
+        self.stop = stop = threading.Event()
+        self.program = self._world.machine.start(f"{self.name} {self.starts}", partial(self._work, stop))
+
+    def kill(self) -> None:
+        """Kill it: the servers lose its connections."""
+        program = self.program
+        assert program is not None
+        self._world.machine.kill(program)
+        self._world.kafka.lose(program)
+        self._world.source.lose(program, is_noticed=self._world.machine.rng.random() < 0.5)
+        if self.name == "view":
+            self._world.contents.writer = None
+
+
+class World:
+    """A world.
+
+    Args:
+        seed: decides everything.
+        config: what bridge and view are configured with.
+        plan: how much happens.
+
+    Attributes:
+        reached: how often each fault struck, and each state was seen.
+    """
+
+    def __init__(self, seed: int, config: Config, plan: Plan) -> None:
+        self.plan = plan
+        self.config = config
+        self.reached: Counter[str] = Counter()
+        self.machine = machine = Machine(seed)
+        self.kafka = KafkaCluster(machine)
+        self.servers = PostgresWorld(machine)
+        self.source = self.servers.add(WorldServer(machine))
+        self.contents = Contents()
+        self.history = SourceHistory(self.source)
+        self.workload = Workload(self.source, machine.rng, plan.transactions)
+        self.audits = {table: TopicAudit(self.kafka, f"{NAME}.{table}", table, self.history) for table in TABLES}
+        self.bridge = RunningProgram(self, "bridge", partial(run_bridge, config))
+        self.view = RunningProgram(self, "view", partial(run_view, config, self.contents, machine))
+        self._faults = plan.faults
+        self._seen_version = 0
+        self._confirmed = 0
+        self.steps = 0
+        self.is_told = False
+        machine.steps = [self.kafka.steps, self.source.steps, self.workload.steps, self._strikes]
+        machine.timers = [self.kafka.next_at]
+
+    def tell(self) -> None:
+        """Print what happens from now on: what the programs log, and what strikes."""
+
+        def line(_logger: object, _level: str, event: MutableMapping[str, Any]) -> str:
+            text = event.pop("event")
+            return self.line(str(self.machine.process), f"{text} {event or ''}")
+
+        structlog.configure(
+            processors=[line],
+            wrapper_class=structlog.make_filtering_bound_logger(10),
+            logger_factory=structlog.PrintLoggerFactory(),
+        )
+        self.is_told = True
+
+    def line(self, who: str, what: str) -> str:
+        """Returns a line of the story."""
+        return f"{self.steps:6} {self.machine.now - START_S:10.3f} s  {who:10} {what}"
+
+    @contextmanager
+    def going(self) -> Generator[None, None, None]:
+        """Let the programs of this process live in this world while the block lasts."""
+        Servers.world = self.servers
+        listen(self.kafka)
+        with self.machine.plugged_in():
+            yield
+
+    def run(self) -> None:
+        """Let it happen, and judge it.
+
+        Raises:
+            Wrong: a promise was not kept.
+            BaseException: a program ended with an error.
+        """
+        with self.going():
+            self.workload.make_tables()
+            self.bridge.start()
+            self.view.start()
+            while not self.workload.is_over or self._faults:
+                self._step()
+            self._heal()
+            until = self.steps + HEALS_WITHIN
+            while why := self.why_not_whole():
+                if self.steps > until:
+                    raise Wrong(f"not whole after {HEALS_WITHIN} steps: {why}\n{self.machine.story()}")
+                for _ in range(50):
+                    self._step()
+
+    def _step(self) -> None:
+        self.steps += 1
+        self.machine.step()
+        for each in (self.bridge, self.view):
+            each.start()
+        if self.contents.version != self._seen_version:
+            self._seen_version = self.contents.version
+            self._judge_view()
+        if self.steps % 20 == 0:
+            self.look()
+
+    def look(self) -> None:
+        """Check what has become readable, and what is confirmed."""
+        for audit in self.audits.values():
+            audit.look()
+        slot = self.source.slots.get(self.config.source.slot)
+        # A commit counts once the coordinator has decided it; then its markers are still on their way to the partitions
+        is_decided = any(each.state == "commit" for each in self.kafka.coordinator.values())
+        if slot is not None and slot.confirmed != self._confirmed and not is_decided:
+            self._confirmed = slot.confirmed
+            if self._confirmed > self._published() > 0:
+                raise Wrong(f"the slot is confirmed up to {self._confirmed}, beyond what is published")
+
+    def _published(self) -> int:
+        topic = self.kafka.topic(progress_topic(NAME))
+        if topic is None:
+            return 0
+        log = topic.partitions[0]
+        messages, _ = log.read(log.low, log.stable, 100_000, committed=True)
+        found = [
+            int(parse_progress(value).lsn)
+            for each in messages
+            if (value := each.value()) is not None and (each.key() or b"").startswith(b'{"stream"')
+        ]
+        return max(found, default=0)
+
+    # What strikes.
+
+    def _strikes(self) -> list[Callable[[], object]]:
+        if not self._faults or self.machine.rng.random() > 0.02:
+            return []
+        found: list[Callable[[], object]] = []
+        for each in (self.bridge, self.view):
+            if each.is_alive:
+                found.append(partial(self._kill, each))
+        return found
+
+    def _kill(self, each: RunningProgram) -> None:
+        self._strike(f"{each.name} killed")
+        each.kill()
+
+    def _strike(self, what: str) -> None:
+        self._faults -= 1
+        self.reached[what] += 1
+        if self.is_told:
+            print(self.line("world", what))
+
+    def _heal(self) -> None:
+        self._faults = 0
+        for transaction in [each for each in self.source.commits if not each.is_over]:
+            transaction.show()
+
+    # What must be true.
+
+    def _judge_view(self) -> None:
+        store = MemoryStore(self.contents)
+        facts = facts_of(store)
+        if facts.view is None or not facts.view.lsn:
+            return
+        for table in TABLES:
+            seen = look(store, table)
+            if seen is None or seen.table.state != "exact":
+                continue
+            self.reached["exact"] += 1
+            found = {key_text(key): json.loads(row.row) for key, row in seen.rows.items()}
+            wanted = rows_at(self.source, table, facts.view.lsn)
+            if why := difference(f"view of {table} at {facts.view.lsn}", wanted, found):
+                raise Wrong(why)
+
+    def why_not_whole(self) -> str:
+        """Returns what is missing until everything is what the source is; empty when nothing is."""
+        self.look()
+        for audit in self.audits.values():
+            if why := audit.compare(self.source):
+                return why
+        store = MemoryStore(self.contents)
+        facts = facts_of(store)
+        end = max(each.end_lsn or 0 for each in self.source.commits)
+        if facts.view is None or facts.view.lsn < end:
+            return f"the view is at {facts.view and facts.view.lsn}, the source at {end}"
+        for table in TABLES:
+            seen = look(store, table)
+            if seen is None or seen.table.state != "exact":
+                return f"the view's {table} is {seen and seen.table.state}: {seen and seen.table.reason}"
+        return ""
