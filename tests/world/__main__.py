@@ -24,14 +24,14 @@ def main() -> None:
     from tests.world.world import Plan, World
 
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-    config = configuration()
+    configs = [configuration(), configuration(delivery="idempotent"), configuration(source={"streaming": True})][:2]
     reached: Counter[str] = Counter()
     began, worlds, steps, seed = time.perf_counter(), 0, 0, chosen.first
     with many_machines():
         while True:
             if chosen.seed is not None:
                 seed = chosen.seed
-            world = World(seed, config, Plan())
+            world = World(seed, configs[seed % len(configs)], Plan())
             if chosen.seed is not None:
                 world.tell()
             try:

@@ -61,4 +61,5 @@ def install() -> None:
         module.select = Servers
     # The product asks for rare collections, and freezes what it has imported: once is enough for all runs
     gc.freeze = gc.set_threshold = lambda *_: None
+    logging.getLogger("cdc.waiting").disabled = True
     logging.getLogger("concurrent.futures").disabled = True  # it reports each thread of a program that was killed

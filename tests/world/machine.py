@@ -365,6 +365,8 @@ def condition_wait(self: Any, timeout: float | None = None) -> bool:
     machine = _PLUG.inside
     if machine is None:
         return _condition_wait(self, timeout)
+    if timeout is not None and timeout <= 0:
+        return False  # a look: executors do it with a lock held, which nobody else could then get
     waiter = _thread.allocate_lock()
     waiter.acquire()
     waiters: deque[Any] = self._waiters

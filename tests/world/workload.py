@@ -52,6 +52,17 @@ class Workload:
             return []
         return [self._act]
 
+    def finish(self) -> None:
+        """End everything that is open."""
+        self._left = 0
+        for gid in [*self.server.prepared]:
+            self.server.commit_prepared(gid)
+        for each in self._open:
+            if not each.is_over and each.end_lsn is None:
+                each.commit()
+        for each in [each for each in self.server.commits if not each.is_over]:
+            each.show()
+
     def make_tables(self) -> None:
         """Create the tables with a few rows."""
         transaction = self.server.begin()

@@ -7,6 +7,7 @@ and within a bounded number of steps the topics and the view must be what the so
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Generator, MutableMapping
@@ -22,7 +23,8 @@ from cdc.contract.progress import parse_progress
 from cdc.views.store.memory import Contents, MemoryStore
 from tests.support.views import facts_of, look
 from tests.world.clients import Servers
-from tests.world.kafka import KafkaCluster
+from tests.world.faults import FAULTS, nothing
+from tests.world.kafka import Faults, KafkaCluster
 from tests.world.kafka_clients import listen
 from tests.world.machine import START_S, Machine, Program
 from tests.world.oracle import SourceHistory, TopicAudit, Wrong, difference, key_text, rows_at
@@ -34,6 +36,13 @@ from tests.world.workload import TABLES, Workload
 HEALS_WITHIN: Final = 60_000
 """Steps after which a world that is whole must be consistent again."""
 
+_STRIKES: Final = 0.02
+_ENDS: Final = 0.02
+
+_PATIENCE_S: Final = 2.0
+CHAOS_STEPS: Final = 3_000
+"""The first part is over after so many steps, if workload and faults are not before that."""
+
 
 class Plan(NamedTuple):
     """What a world is made of, and how much happens in it.
@@ -41,10 +50,12 @@ class Plan(NamedTuple):
     Attributes:
         transactions: how many the workload begins.
         faults: how many strikes there are.
+        kinds: of which kinds; each world draws its own unless given.
     """
 
     transactions: int = 8
-    faults: int = 3
+    faults: int = 4
+    kinds: tuple[str, ...] = ()
 
 
 class RunningProgram:
@@ -110,13 +121,24 @@ class World:
         self.audits = {table: TopicAudit(self.kafka, f"{NAME}.{table}", table, self.history) for table in TABLES}
         self.bridge = RunningProgram(self, "bridge", partial(run_bridge, config))
         self.view = RunningProgram(self, "view", partial(run_view, config, self.contents, machine))
+        self.other = RunningProgram(self, "other bridge", partial(run_bridge, config))
+        self.programs = [self.bridge, self.view]
+        if machine.rng.random() < 0.4:
+            self.programs.append(self.other)
         self._faults = plan.faults
+        self._lasting: dict[str, Callable[[], None]] = {}
+        everything = sorted(FAULTS)
+        self.kinds = plan.kinds or machine.rng.sample(everything, machine.rng.randint(1, len(everything)))
+        for name in ("cleaning", "lost_connections", "unknown_outcomes"):
+            if machine.rng.random() < 0.5:
+                setattr(self.kafka.faults, name, 0.02)
         self._seen_version = 0
         self._confirmed = 0
         self.steps = 0
         self.is_told = False
         machine.steps = [self.kafka.steps, self.source.steps, self.workload.steps, self._strikes]
-        machine.timers = [self.kafka.next_at]
+        # While something is away or stands still, the time passes even if nobody waits for it
+        machine.timers = [self.kafka.next_at, lambda: machine.now + _PATIENCE_S if self._lasting else None]
 
     def tell(self) -> None:
         """Print what happens from now on: what the programs log, and what strikes."""
@@ -153,9 +175,8 @@ class World:
         """
         with self.going():
             self.workload.make_tables()
-            self.bridge.start()
-            self.view.start()
-            while not self.workload.is_over or self._faults:
+            until = CHAOS_STEPS
+            while self.steps < until and not (self.workload.is_over and not self._faults):
                 self._step()
             self._heal()
             until = self.steps + HEALS_WITHIN
@@ -168,7 +189,7 @@ class World:
     def _step(self) -> None:
         self.steps += 1
         self.machine.step()
-        for each in (self.bridge, self.view):
+        for each in self.programs:
             each.start()
         if self.contents.version != self._seen_version:
             self._seen_version = self.contents.version
@@ -204,28 +225,39 @@ class World:
     # What strikes.
 
     def _strikes(self) -> list[Callable[[], object]]:
-        if not self._faults or self.machine.rng.random() > 0.02:
+        """Returns at most one thing that goes wrong now, or that has gone on for long enough."""
+        rng = self.machine.rng
+        if self._lasting and rng.random() < _ENDS:
+            return [partial(self._end, rng.choice([*self._lasting]))]
+        if not self._faults or rng.random() > _STRIKES:
             return []
-        found: list[Callable[[], object]] = []
-        for each in (self.bridge, self.view):
-            if each.is_alive:
-                found.append(partial(self._kill, each))
-        return found
+        return [partial(self._strike, rng.choice(self.kinds))]
 
-    def _kill(self, each: RunningProgram) -> None:
-        self._strike(f"{each.name} killed")
-        each.kill()
-
-    def _strike(self, what: str) -> None:
+    def _strike(self, kind: str) -> None:
+        ending = FAULTS[kind](self)
+        if ending is None:
+            return
         self._faults -= 1
+        self.note(kind)
+        if ending is not nothing:
+            self._lasting[kind] = ending
+
+    def _end(self, kind: str) -> None:
+        self._lasting.pop(kind)()
+        self.note(f"{kind}: over")
+
+    def note(self, what: str) -> None:
+        """Count something that was reached, and tell it."""
         self.reached[what] += 1
         if self.is_told:
-            print(self.line("world", what))
+            sys.stdout.write(self.line("world", what) + "\n")
 
     def _heal(self) -> None:
         self._faults = 0
-        for transaction in [each for each in self.source.commits if not each.is_over]:
-            transaction.show()
+        for kind in [*self._lasting]:
+            self._end(kind)
+        self.kafka.faults = Faults()
+        self.workload.finish()
 
     # What must be true.
 
