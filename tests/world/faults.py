@@ -7,6 +7,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from cdc.contract.backfill import request_key, request_value
+from cdc.contract.naming import progress_topic
+from cdc.contract.record import BackfillRequest, RepairKey, RepairRequest
+from cdc.contract.repair import repair_request_key, repair_request_value
+from tests.world.kafka_log import Written
+from tests.world.programs import NAME
+from tests.world.workload import KEYS, TABLES
+
 if TYPE_CHECKING:
     from tests.world.world import RunningProgram, World
 
@@ -74,6 +82,35 @@ def _source_hangs(world: World) -> Ending | None:
     return partial(setattr, world.source, "answers", True)
 
 
+def _minute_passes(world: World) -> Ending | None:
+    """Nobody does anything for a while: timeouts end, and tombstones become old."""
+    world.machine.now += world.machine.rng.choice((5.0, 70.0, 400.0))
+    return nothing
+
+
+def _request(world: World, key: bytes, value: bytes) -> Ending | None:
+    log = world.kafka.log(progress_topic(NAME), 0)
+    if log is None:
+        return None
+    log.append([Written(value, key, None, int(world.machine.now * 1_000), None, len(value))])
+    return nothing
+
+
+def _backfill_asked(world: World) -> Ending | None:
+    """``cdc backfill``."""
+    rng = world.machine.rng
+    asked = BackfillRequest(f"r{rng.getrandbits(32)}", "start", (rng.choice(TABLES),), sweep=rng.random() < 0.5)
+    return _request(world, request_key(asked.request), request_value(asked))
+
+
+def _repair_asked(world: World) -> Ending | None:
+    """``cdc reconcile --repair``."""
+    rng = world.machine.rng
+    keys = (RepairKey(b'{"id":%d}' % rng.randrange(KEYS)), RepairKey(b'{"id":%d}' % rng.randrange(KEYS)))
+    asked = RepairRequest(f"r{rng.getrandbits(32)}", 0, rng.choice(TABLES), tuple(dict.fromkeys(keys)))
+    return _request(world, repair_request_key(asked.request, 0), repair_request_value(asked))
+
+
 FAULTS: Final[Mapping[str, Callable[[World], Ending | None]]] = {
     **{f"{name} killed": partial(_killed, name) for name in ("bridge", "view", "other bridge")},
     **{f"{name} frozen": partial(_frozen, name) for name in ("bridge", "view", "other bridge")},
@@ -81,4 +118,7 @@ FAULTS: Final[Mapping[str, Callable[[World], Ending | None]]] = {
     "brokers hang": _brokers_hang,
     "source away": _source_away,
     "source hangs": _source_hangs,
+    "minutes pass": _minute_passes,
+    "backfill asked": _backfill_asked,
+    "repair asked": _repair_asked,
 }

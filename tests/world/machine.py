@@ -91,14 +91,14 @@ class Machine:
 
     Attributes:
         steps: ask the surroundings what they could do now by themselves; the scheduler chooses among these steps and
-            the programs' threads.
+            the programs' threads. With each goes its pace, from 0 to 1: how often it is asked while others can go on.
         timers: say when something happens that needs nothing but time; None when nothing does.
     """
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.now = START_S
-        self.steps: list[Callable[[], Iterable[Step]]] = []
+        self.steps: list[tuple[Callable[[], Iterable[Step]], float]] = []
         self.timers: list[Callable[[], float | None]] = []
         self._programs: list[Program] = []
         self._by_greenlet: dict[greenlet.greenlet, Task] = {}
@@ -216,16 +216,19 @@ class Machine:
                     ready.append(task)
                 elif task.until is not None and (soonest is None or task.until < soonest):
                     soonest = task.until
-        for source in self.steps:
-            ready.extend(source())
+        for source, pace in self.steps:
+            if pace >= 1 or self.rng.random() < pace:
+                ready.extend(source())
         for timer in self.timers:
             if (at := timer()) is not None and (soonest is None or at < soonest):
                 soonest = at
+        if not ready and (soonest is None or self.rng.random() < 0.5):
+            ready.extend(step for source, _ in self.steps for step in source())
+        if not ready and soonest is None:
+            raise Stuck(self.story())
         if soonest is not None and (not ready or (soonest <= self.now + _NAP_S and self.rng.random() < _IDLES)):
             self.now = max(self.now, soonest)
             return
-        if not ready:
-            raise Stuck(self.story())
         chosen = ready[int(self.rng.random() * len(ready))]
         if isinstance(chosen, Task):
             self._resume(chosen)

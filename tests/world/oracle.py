@@ -162,14 +162,14 @@ class TopicAudit:
                 self.fold[key] = seen
 
     def _judge(self, key: str, seen: Seen) -> None:
+        if seen.value is None and key not in self.fold:
+            return  # a tombstone for what nobody has, as a repair or a TRUNCATE may write it
         versions = self._history.versions(self._table, key)
         place = self._places.get(key, 0) if self._in_order else 0
         for number in range(place, len(versions)):
             if versions[number][1] == seen.value or _is_reread(versions, number, seen):
                 self._places[key] = number
                 return
-        if seen.value is None and not self.fold.get(key):
-            return  # a tombstone for what nobody has
         known = [version for _, version in versions]
         what = "goes back" if seen.value in known[:place] else "has a value that its row never had"
         raise Wrong(f"{self._topic}: key {key} {what}: {seen}; the row's versions are {versions}, seen up to {place}")

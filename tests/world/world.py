@@ -39,6 +39,7 @@ HEALS_WITHIN: Final = 60_000
 _STRIKES: Final = 0.02
 _ENDS: Final = 0.02
 
+_PACES: Final = (1.0, 0.3, 0.1, 0.03)
 _PATIENCE_S: Final = 2.0
 CHAOS_STEPS: Final = 3_000
 """The first part is over after so many steps, if workload and faults are not before that."""
@@ -48,13 +49,13 @@ class Plan(NamedTuple):
     """What a world is made of, and how much happens in it.
 
     Attributes:
-        transactions: how many the workload begins.
-        faults: how many strikes there are.
+        transactions: how many the workload begins at most.
+        faults: how many strikes there are at most.
         kinds: of which kinds; each world draws its own unless given.
     """
 
-    transactions: int = 8
-    faults: int = 4
+    transactions: int = 20
+    faults: int = 8
     kinds: tuple[str, ...] = ()
 
 
@@ -117,7 +118,7 @@ class World:
         self.source = self.servers.add(WorldServer(machine))
         self.contents = Contents()
         self.history = SourceHistory(self.source)
-        self.workload = Workload(self.source, machine.rng, plan.transactions)
+        self.workload = Workload(self.source, machine.rng, machine.rng.randint(1, plan.transactions))
         self.audits = {table: TopicAudit(self.kafka, f"{NAME}.{table}", table, self.history) for table in TABLES}
         self.bridge = RunningProgram(self, "bridge", partial(run_bridge, config))
         self.view = RunningProgram(self, "view", partial(run_view, config, self.contents, machine))
@@ -125,7 +126,7 @@ class World:
         self.programs = [self.bridge, self.view]
         if machine.rng.random() < 0.4:
             self.programs.append(self.other)
-        self._faults = plan.faults
+        self._faults = machine.rng.randint(1, plan.faults)
         self._lasting: dict[str, Callable[[], None]] = {}
         everything = sorted(FAULTS)
         self.kinds = plan.kinds or machine.rng.sample(everything, machine.rng.randint(1, len(everything)))
@@ -136,7 +137,14 @@ class World:
         self._confirmed = 0
         self.steps = 0
         self.is_told = False
-        machine.steps = [self.kafka.steps, self.source.steps, self.workload.steps, self._strikes]
+        rng = machine.rng
+        self.source.block_stride = rng.choice((1, 512))
+        machine.steps = [
+            (self.kafka.steps, rng.choice(_PACES)),
+            (self.source.steps, rng.choice(_PACES)),
+            (self.workload.steps, rng.choice(_PACES)),
+            (self._strikes, 1.0),
+        ]
         # While something is away or stands still, the time passes even if nobody waits for it
         machine.timers = [self.kafka.next_at, lambda: machine.now + _PATIENCE_S if self._lasting else None]
 
