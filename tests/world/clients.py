@@ -9,6 +9,8 @@ from __future__ import annotations
 import gc
 import logging
 import sys
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 import confluent_kafka
@@ -50,16 +52,18 @@ def install() -> None:
     """
     bound = [name for name in ("cdc.kafka.brokers", "cdc.bridge.session") if name in sys.modules]
     assert not bound, f"already imported: {bound}"
-    confluent_kafka.Producer = kafka_clients.Producer
-    confluent_kafka.Consumer = kafka_clients.Consumer
-    confluent_kafka.admin.AdminClient = kafka_clients.AdminClient
-    psycopg.connect = Servers.connect
-    import cdc.bridge.capture.chunk
-    import cdc.bridge.capture.copy_both
-
-    for module in (cdc.bridge.capture.chunk, cdc.bridge.capture.copy_both):
-        module.select = Servers
+    _replace(confluent_kafka, Producer=kafka_clients.Producer, Consumer=kafka_clients.Consumer)
+    _replace(confluent_kafka.admin, AdminClient=kafka_clients.AdminClient)
+    _replace(psycopg, connect=Servers.connect)
+    for name in ("cdc.bridge.capture.chunk", "cdc.bridge.capture.copy_both"):
+        _replace(import_module(name), select=Servers)
     # The product asks for rare collections, and freezes what it has imported: once is enough for all runs
-    gc.freeze = gc.set_threshold = lambda *_: None
+    _replace(gc, freeze=lambda: None, set_threshold=lambda *_: None)
     logging.getLogger("cdc.waiting").disabled = True
     logging.getLogger("concurrent.futures").disabled = True  # it reports each thread of a program that was killed
+
+
+def _replace(module: ModuleType, **names: object) -> None:
+    for name, value in names.items():
+        assert hasattr(module, name), name
+        setattr(module, name, value)

@@ -44,6 +44,9 @@ def configuration(**more: object) -> Config:
     return Config.model_validate(sections)
 
 
+CONFIGURATIONS: Final = [configuration(), configuration(delivery="idempotent")]
+
+
 @cache
 def _meter() -> BridgeMeter:
     """Metrics for all runs: nobody reads them, and making them takes as long as a short run."""

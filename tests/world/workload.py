@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
-import random
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
 from psycopg import errors
 
 from tests.world.postgres import WorldServer
+from tests.world.postgres_tables import Row
 from tests.world.postgres_transaction import WorldTransaction, WouldWait
 
 KEYS: Final = 4
 _SESSIONS: Final = 3
 TABLES: Final = ("public.a", "public.b")
+DEEDS: Final = frozenset(
+    {
+        "change of key",
+        "commit",
+        "commit prepared",
+        "delete",
+        "insert",
+        "prepare",
+        "rollback",
+        "rollback to savepoint",
+        "truncate",
+        "update",
+        "update of a long value",
+        "waited for a lock",
+    }
+)
+"""What it does, as it is counted."""
 COLUMNS: Final = {"id": "int8", "v": "text", "doc": "text"}
 _LONG: Final = 40
 
@@ -23,7 +41,7 @@ class Workload:
 
     Args:
         server: the source.
-        rng: decides what is done.
+        done: where to count what was done.
         transactions: how many to begin.
 
     Attributes:
@@ -31,13 +49,13 @@ class Workload:
         is_quick: whether a commit is visible as soon as it is in the WAL.
     """
 
-    def __init__(self, server: WorldServer, rng: random.Random, transactions: int) -> None:
+    def __init__(self, server: WorldServer, done: Counter[str], transactions: int) -> None:
         self.server = server
-        self._rng = rng
+        self._rng = rng = server.turns.rng
         self._left = transactions
         self._open: list[WorldTransaction] = []
         self._number = 0
-        self.done: dict[str, int] = {}
+        self._done = done
         self.is_quick = rng.random() < 0.5
         server.toast_bytes = _LONG
 
@@ -114,17 +132,18 @@ class Workload:
                 transaction.show()
 
     def _write(self, transaction: WorldTransaction) -> None:
-        rng, table, where = self._rng, self._rng.choice(TABLES), {"id": b"%d" % self._rng.randrange(KEYS)}
+        rng, table = self._rng, self._rng.choice(TABLES)
+        where: Row = {"id": b"%d" % rng.randrange(KEYS)}
         roll = rng.random()
         if roll < 0.3:
             self._did("insert")
             if rng.random() < 0.3:
                 transaction.savepoint("s")
-                transaction.insert(table, self._row(int(where["id"])))
+                transaction.insert(table, self._row(rng.randrange(KEYS)))
                 transaction.rollback_to("s")
                 self._did("rollback to savepoint")
             else:
-                transaction.insert(table, self._row(int(where["id"])))
+                transaction.insert(table, self._row(rng.randrange(KEYS)))
         elif roll < 0.6:
             self._did("update")
             transaction.update(table, where, {"v": self._value()})
@@ -141,7 +160,7 @@ class Workload:
             self._did("truncate")
             transaction.truncate(table)
 
-    def _row(self, number: int) -> dict[str, bytes | None]:
+    def _row(self, number: int) -> Row:
         long = _LONG if self._rng.random() < 0.5 else 1
         return {"id": b"%d" % number, "v": self._value(), "doc": self._value() * long}
 
@@ -150,4 +169,4 @@ class Workload:
         return b"v%d" % self._number
 
     def _did(self, what: str) -> None:
-        self.done[what] = self.done.get(what, 0) + 1
+        self._done[what] += 1

@@ -19,7 +19,7 @@ import structlog
 
 from cdc.base.config import Config
 from cdc.contract.naming import progress_topic
-from cdc.contract.progress import parse_progress
+from cdc.contract.progress import parse_progress, stream_key
 from cdc.views.store.memory import Contents, MemoryStore
 from tests.support.views import facts_of, look
 from tests.world.clients import Servers
@@ -31,7 +31,7 @@ from tests.world.oracle import SourceHistory, TopicAudit, Wrong, difference, key
 from tests.world.postgres import WorldServer
 from tests.world.postgres_sessions import PostgresWorld
 from tests.world.programs import NAME, run_bridge, run_view
-from tests.world.workload import TABLES, Workload
+from tests.world.workload import DEEDS, TABLES, Workload
 
 HEALS_WITHIN: Final = 60_000
 """Steps after which a world that is whole must be consistent again."""
@@ -57,6 +57,10 @@ class Plan(NamedTuple):
     transactions: int = 20
     faults: int = 8
     kinds: tuple[str, ...] = ()
+
+
+SOMETIMES: Final = frozenset({*FAULTS, *DEEDS, "exact"})
+"""What must happen sometimes; if it never does, the worlds prove less than they seem to."""
 
 
 class RunningProgram:
@@ -118,7 +122,7 @@ class World:
         self.source = self.servers.add(WorldServer(machine))
         self.contents = Contents()
         self.history = SourceHistory(self.source)
-        self.workload = Workload(self.source, machine.rng, machine.rng.randint(1, plan.transactions))
+        self.workload = Workload(self.source, self.reached, machine.rng.randint(1, plan.transactions))
         self.audits = {table: TopicAudit(self.kafka, f"{NAME}.{table}", table, self.history) for table in TABLES}
         self.bridge = RunningProgram(self, "bridge", partial(run_bridge, config))
         self.view = RunningProgram(self, "view", partial(run_view, config, self.contents, machine))
@@ -135,7 +139,6 @@ class World:
                 setattr(self.kafka.faults, name, 0.02)
         self._seen_version = 0
         self._confirmed = 0
-        self.steps = 0
         self.is_told = False
         rng = machine.rng
         self.source.block_stride = rng.choice((1, 512))
@@ -147,6 +150,11 @@ class World:
         ]
         # While something is away or stands still, the time passes even if nobody waits for it
         machine.timers = [self.kafka.next_at, lambda: machine.now + _PATIENCE_S if self._lasting else None]
+
+    @property
+    def steps(self) -> int:
+        """How many steps were taken."""
+        return self.reached["steps"]
 
     def tell(self) -> None:
         """Print what happens from now on: what the programs log, and what strikes."""
@@ -195,7 +203,7 @@ class World:
                     self._step()
 
     def _step(self) -> None:
-        self.steps += 1
+        self.reached["steps"] += 1
         self.machine.step()
         for each in self.programs:
             each.start()
@@ -221,12 +229,13 @@ class World:
         topic = self.kafka.topic(progress_topic(NAME))
         if topic is None:
             return 0
+        key = stream_key(self.config.source.slot)
         log = topic.partitions[0]
         messages, _ = log.read(log.low, log.stable, 100_000, committed=True)
         found = [
             int(parse_progress(value).lsn)
             for each in messages
-            if (value := each.value()) is not None and (each.key() or b"").startswith(b'{"stream"')
+            if each.key() == key and (value := each.value()) is not None
         ]
         return max(found, default=0)
 
