@@ -84,23 +84,23 @@ class Session:
         return None
 
     def serve(self) -> int:
-        """Run the callbacks of all that waits, in order; returns how many delivery reports there were.
+        """Run the callbacks of all that waits, in order; returns how many events there were.
 
         Raises:
             KafkaException: a fatal error. What came after it waits for the next call.
         """
-        reports = 0
+        served = 0
         while self.events:
             event = self.events.popleft()
+            served += 1
             if isinstance(event, Report):
-                reports += 1
                 if event.callback is not None:
                     event.callback(event.error, event.message)
             elif event.fatal():
                 raise KafkaException(event)
             elif self._error_cb is not None:
                 self._error_cb(event)
-        return reports
+        return served
 
     def lose_brokers(self) -> None:
         """Note that no broker can be reached; librdkafka tells ``error_cb`` both of these."""
@@ -160,6 +160,7 @@ class KafkaCluster:
         coordinator: by transactional id.
         sessions: of the clients that live, in the order in which they came.
         faults: what else may happen.
+        is_silent: the brokers hang: connections stay, requests wait, and nobody is told.
     """
 
     def __init__(self, turns: Turns, address: str = "kafka.world:9092") -> None:
@@ -171,7 +172,8 @@ class KafkaCluster:
         self.faults = Faults()
         self._adrift: list[Adrift] = []
         self._ids = 0
-        self._is_away = self._is_silent = False
+        self.is_silent = False
+        self._is_away = False
 
     @property
     def is_away(self) -> bool:
@@ -187,18 +189,9 @@ class KafkaCluster:
         self._is_away = value
 
     @property
-    def is_silent(self) -> bool:
-        """Whether the brokers hang: connections stay, and nobody is told."""
-        return self._is_silent
-
-    @is_silent.setter
-    def is_silent(self, value: bool) -> None:
-        self._is_silent = value
-
-    @property
     def answers(self) -> bool:
         """Whether requests are answered."""
-        return not (self._is_away or self._is_silent)
+        return not (self._is_away or self.is_silent)
 
     def topic(self, name: str) -> BrokerTopic | None:
         """Returns a topic; None when there is none of this name."""
@@ -207,7 +200,7 @@ class KafkaCluster:
     def log(self, topic: str, number: int) -> PartitionLog | None:
         """Returns a partition's log; None when there is no such partition."""
         found = self.topics.get(topic)
-        return found.partitions[number] if found is not None and number < len(found.partitions) else None
+        return found.partitions[number] if found is not None and 0 <= number < len(found.partitions) else None
 
     def create(self, name: str, count: int, settings: Mapping[str, str] | None = None) -> KafkaError | None:
         """Create a topic; returns why not, if brokers refuse it."""

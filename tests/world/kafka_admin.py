@@ -150,7 +150,8 @@ class AdminClient:
                 log.stable if isolation_level == IsolationLevel.READ_COMMITTED else log.end, -1, 0
             )
 
-        return dict(self._answers(topic_partition_offsets, look, options))
+        # Who leads the partitions is looked up first, and that is what fails while connections are refused
+        return dict(self._answers(topic_partition_offsets, look, {**options, "away": KafkaError._NOENT}))
 
     def delete_records(
         self, topic_partition_offsets: Sequence[TopicPartition], **options: Any
@@ -181,7 +182,8 @@ class AdminClient:
             future: Future[Any] = Future()
             try:
                 if not answers:
-                    raise _error(KafkaError._TIMED_OUT, "Failed while waiting for response from broker")
+                    code = options.get("away", KafkaError._TIMED_OUT) if cluster.is_away else KafkaError._TIMED_OUT
+                    raise _error(code, "Failed while waiting for response from broker")
                 future.set_result(answer(each))
             except KafkaException as error:
                 future.set_exception(error)
@@ -196,7 +198,7 @@ class AdminClient:
 
     def _log(self, place: TopicPartition) -> PartitionLog:
         if (log := self._cluster.log(place.topic, place.partition)) is None:
-            raise _error(KafkaError.UNKNOWN_TOPIC_OR_PART, "This server does not host this topic-partition.")
+            raise _error(KafkaError._NOENT, "Failed to query partition leaders: no such partition")
         return log
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, Message, TopicPartition, Uuid
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, Message, TopicPartition
 
 from tests.world.kafka import KafkaCluster, Session
 from tests.world.kafka_log import PartitionLog
@@ -25,11 +25,9 @@ class _Fetching:
         at: the offset to fetch next, which may be one of librdkafka's logical offsets.
         told_end: the end that was last told with an event; -1 when none was.
         told_code: the error that was told; the partition is not read any more.
-        topic_id: of the topic that is read.
-        gone_since: since when there is no such partition.
     """
 
-    __slots__ = ("at", "gone_since", "is_paused", "number", "told_code", "told_end", "topic", "topic_id")
+    __slots__ = ("at", "is_paused", "number", "told_code", "told_end", "topic")
 
     def __init__(self, topic: str, number: int, at: int) -> None:
         self.topic = topic
@@ -38,8 +36,6 @@ class _Fetching:
         self.is_paused = False
         self.told_end = -1
         self.told_code: int | None = None
-        self.topic_id: Uuid | None = None
-        self.gone_since: float | None = None
 
 
 class Fetcher(Session):
@@ -54,8 +50,6 @@ class Fetcher(Session):
         super().__init__(cluster, conf.get("error_cb"))
         self.is_committed = conf.get("isolation.level", "read_committed") == "read_committed"
         self.tells_end = conf.get("enable.partition.eof") in {True, "true"}
-        self.propagation_s = int(conf.get("topic.metadata.propagation.max.ms", 30_000)) / 1_000
-        self.reset = conf.get("auto.offset.reset", "latest")
         self.ready: list[Message] = []
         self.partitions: dict[tuple[str, int], _Fetching] = {}
 
@@ -64,18 +58,13 @@ class Fetcher(Session):
         if not self.cluster.answers:
             return
         is_full = len(self.ready) >= _FETCHED_AHEAD
-        log_of, now = self.cluster.log, self.cluster.turns.now
+        log_of = self.cluster.log
         for each in self.partitions.values():
             if each.is_paused or each.told_code is not None:
                 continue
             log = log_of(each.topic, each.number)
-            if log is None:
-                if each.gone_since is None:
-                    each.gone_since = now
-                if now >= each.gone_since + self.propagation_s:
-                    found.append(partial(self._tell, each, KafkaError.UNKNOWN_TOPIC_OR_PART))
+            if log is None:  # nobody is told: it looks like a partition without new records
                 continue
-            each.gone_since = None
             limit = log.stable if self.is_committed else log.end
             if each.at != limit if each.at >= 0 else True:
                 if not is_full:
@@ -83,26 +72,39 @@ class Fetcher(Session):
             elif self.tells_end and each.told_end != each.at:
                 found.append(partial(self._fetch, each, log))
 
-    def due_at(self) -> float | None:
-        """Returns when a topic that is gone is given up."""
-        times = [each.gone_since + self.propagation_s for each in self.partitions.values() if each.gone_since]
-        return min(times, default=None)
+    def add(self, places: Sequence[TopicPartition]) -> None:
+        """Read these partitions as well.
 
-    def add(self, places: Iterable[TopicPartition]) -> None:
-        """Read these partitions as well."""
+        Raises:
+            KafkaException: one of them is read already.
+        """
+        if any((each.topic, each.partition) in self.partitions for each in places):
+            raise KafkaException(KafkaError(KafkaError._CONFLICT, "A partition is in the current assignment"))
         for each in places:
             self.partitions[each.topic, each.partition] = _Fetching(each.topic, each.partition, each.offset)
 
-    def remove(self, places: Iterable[TopicPartition]) -> None:
-        """Read these partitions no more, and drop what was fetched of them."""
+    def remove(self, places: Sequence[TopicPartition]) -> None:
+        """Read these partitions no more, and drop what was fetched of them.
+
+        Raises:
+            KafkaException: one of them is not read.
+        """
+        if any((each.topic, each.partition) not in self.partitions for each in places):
+            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, "A partition is not in the current assignment"))
         for each in places:
             fetching = self.partitions.pop((each.topic, each.partition))
             self._drop(fetching)
 
     def pause(self, place: TopicPartition, *, is_paused: bool) -> None:
-        """Stop or go on reading a partition: from the first record on that the program has not taken."""
-        fetching = self.partitions[place.topic, place.partition]
+        """Stop or go on reading a partition: from the first record on that the program has not taken.
+
+        Afterwards the end is told again. A partition that is not read is passed over.
+        """
+        fetching = self.partitions.get((place.topic, place.partition))
+        if fetching is None:
+            return
         fetching.is_paused = is_paused
+        fetching.told_end = -1
         if is_paused:
             self._drop(fetching)
 
@@ -113,7 +115,6 @@ class Fetcher(Session):
             return
         self.ready = [each for each in self.ready if each.partition() != number or each.topic() != topic]
         fetching.at = dropped[0].offset() or 0
-        fetching.told_end = -1
         fetching.told_code = None
 
     def _fetch(self, each: _Fetching, log: PartitionLog) -> None:

@@ -111,12 +111,13 @@ class Sender(Session):
         self.ending: _Ending | None = None
         self.fatal: KafkaError | None = None
         self.abortable: KafkaError | None = None
+        self.has_lost_messages = False
         self.lanes: dict[tuple[str, int], _Lane] = {}
         self.counts: dict[str, int] = {}
         self.under_way = 0
         self.bytes = 0
-        self.reports = 0
         self._busy: dict[_Lane, None] = {}
+        self._missing: set[str] = set()
 
     def add_steps(self, found: list[Callable[[], object]]) -> None:
         """Add: batches that may leave, be stored, or be acknowledged, and the coordinator's answers."""
@@ -125,6 +126,7 @@ class Sender(Session):
             if self.patience_s and now >= lane.since + self.patience_s:
                 found.append(partial(self._time_out, lane))
         if self.cluster.answers:
+            found += [partial(self._learn, name) for name in sorted(self._missing) if name in self.cluster.topics]
             self._add_requests(found)
             for lane in self._busy:
                 self._add_steps_of(lane, found)
@@ -151,7 +153,12 @@ class Sender(Session):
             return
         if len(topic.partitions) != self.counts.get(name):
             found.append(partial(self._learn, name))
-        if lane.queue and len(lane.wire) < _IN_FLIGHT and (self.transaction is None or self.transaction.is_ready):
+        if (
+            lane.queue
+            and not self.fatal
+            and len(lane.wire) < _IN_FLIGHT
+            and (self.transaction is None or self.transaction.is_ready)
+        ):
             found.append(partial(self._send, lane))
         if lane.wire:
             if lane.wire[0].is_decided:
@@ -178,10 +185,12 @@ class Sender(Session):
         """Returns where a record goes, as far as this client knows: it may not know new partitions yet.
 
         Raises:
-            KafkaException: there is no such partition.
+            KafkaException: there is no such partition, or the topic was given up.
         """
         count = self.counts.get(topic)
         if count is None:
+            if topic in self._missing:
+                raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC))
             found = self.cluster.topic(topic)
             if found is None:
                 return self._lane((topic, -1))
@@ -245,13 +254,6 @@ class Sender(Session):
             self.ending = _Ending(is_commit=is_commit)
         return self.ending
 
-    def serve(self) -> int:
-        """Run the callbacks of all that waits."""
-        try:
-            return super().serve()
-        finally:
-            self.reports = sum(isinstance(each, Report) for each in self.events)
-
     def _init(self) -> None:
         """Let the coordinator fence the former producers; it answers when their transaction has ended everywhere."""
         assert self.transaction is not None
@@ -314,12 +316,10 @@ class Sender(Session):
         self._report(lane, records, KafkaError(code))
 
     def fail_for_good(self, code: int, reason: str) -> None:
-        """Set the fatal error. What is queued is purged; what is on its way still gets its own answer."""
-        if self.fatal is not None:
-            return
-        self.fatal = KafkaError(code, reason, True)
-        self.events.append(self.fatal)
-        self.purge(in_flight=False)
+        """Set the fatal error. What is on its way still gets its answer; what is queued stays, until it is purged."""
+        if self.fatal is None:
+            self.fatal = KafkaError(code, reason, True)
+            self.events.append(self.fatal)
 
     def _time_out(self, lane: _Lane) -> None:
         """Give up the messages of a partition that waited for longer than ``message.timeout.ms``."""
@@ -329,22 +329,22 @@ class Sender(Session):
         self._lost(lane, records, KafkaError._MSG_TIMED_OUT)
 
     def _forget(self, lane: _Lane) -> None:
-        """Give up the messages for a topic that is not there."""
+        """Give up the messages for a topic that is not there, and refuse more until it is."""
         self.counts.pop(lane.place[0], None)
+        self._missing.add(lane.place[0])
         records = [each for batch in lane.wire for each in batch.records] + lane.queue
         lane.wire, lane.queue = [], []
-        self._lost(lane, records, KafkaError._UNKNOWN_TOPIC)
+        self._lost(lane, records, KafkaError.UNKNOWN_TOPIC_OR_PART)
 
     def _lost(self, lane: _Lane, records: list[Written], code: int) -> None:
         self._report(lane, records, KafkaError(code))
-        if self.transaction is not None:
-            self.abortable = self.abortable or KafkaError(code, "", False, False, True)
         self._rest(lane)
 
     def _learn(self, topic: str) -> None:
         """Hear of a topic's partitions, and take what waits for them."""
         found = self.cluster.topic(topic)
         assert found is not None
+        self._missing.discard(topic)
         self.counts[topic] = len(found.partitions)
         waiting = self._lane((topic, -1))
         records, waiting.queue = waiting.queue, []
@@ -361,12 +361,12 @@ class Sender(Session):
         self.bytes -= sum(each.size for each in records)
         if error is None and not self.reports_all:
             return
+        self.has_lost_messages |= error is not None
         topic, number = lane.place
         for place, (value, key, headers, at_ms, callback, _) in enumerate(records):
             offset = OFFSET_INVALID if at is None else at + place
             message = Message(topic, number, offset, key, value, headers, error, (1, at_ms))
             self.events.append(Report(callback or self.on_delivery, error, message))
-        self.reports += len(records)
 
     def _rest(self, lane: _Lane) -> None:
         if not lane.queue and not lane.wire:
@@ -384,7 +384,7 @@ class Producer:
         self._sender.end()
 
     def __len__(self) -> int:
-        return self._sender.under_way + self._sender.reports
+        return self._sender.under_way + len(self._sender.events)
 
     def __bool__(self) -> bool:
         return True
@@ -418,11 +418,11 @@ class Producer:
         size = record_bytes(key, value, headers)
         if size > sender.max_message_bytes:
             raise KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
-        if sender.under_way + sender.reports >= sender.max_messages or sender.bytes + size > sender.max_bytes:
+        if sender.under_way + len(sender.events) >= sender.max_messages or sender.bytes + size > sender.max_bytes:
             raise BufferError("Local: Queue full")
         lane = sender.lane_of(topic, key, partition)
         at_ms = timestamp or int(self._turns.now * 1_000)
-        sender.add(lane, Written(value, key, headers, at_ms, on_delivery or callback, size))
+        sender.add(lane, Written(value, key, headers or None, at_ms, on_delivery or callback, size))
 
     def poll(self, timeout: float = -1) -> int:
         """Take the waiting reports, and wait for the first one if there is none.
@@ -467,6 +467,8 @@ class Producer:
         """Begin a transaction; no broker hears of it before its first record."""
         sender = self._sender
         self._raise_failure()
+        if sender.state in {"committing", "aborting"}:
+            raise _conflict()
         if sender.state != "ready":
             raise _erroneous_state()
         sender.state = "open"
@@ -488,6 +490,10 @@ class Producer:
         self._raise_failure()
         if not is_flushed:
             raise _timed_out("Failed to flush all outstanding messages within the API timeout")
+        if sender.has_lost_messages:
+            text = "Messages failed delivery (see individual delivery reports)"
+            sender.abortable = KafkaError(KafkaError._INCONSISTENT, text, False, False, True)
+            raise KafkaException(sender.abortable)
         self._end(timeout, is_commit=True)
 
     def abort_transaction(self, timeout: float = -1) -> None:
@@ -496,7 +502,7 @@ class Producer:
         if sender.fatal is not None:
             raise KafkaException(sender.fatal)
         if sender.state == "committing" and sender.abortable is None:
-            raise KafkaException(KafkaError(KafkaError._CONFLICT, "commit_transaction() is still in progress"))
+            raise _conflict()
         if sender.state not in {"open", "committing", "aborting"}:
             raise _erroneous_state()
         sender.state = "aborting"
@@ -513,7 +519,7 @@ class Producer:
     def _end(self, timeout: float, *, is_commit: bool) -> None:
         sender = self._sender
         assert sender.transaction is not None
-        if sender.transaction.has_begun:
+        if sender.transaction.added:
             ending = sender.ask_to_end(is_commit=is_commit)
             is_unknown = is_commit and sender.cluster.turns.rng.random() < sender.cluster.faults.unknown_outcomes
             if is_unknown or not sender.cluster.wait(lambda: ending.is_answered, timeout):
@@ -524,8 +530,8 @@ class Producer:
                 sender.fail_for_good(KafkaError._FENCED, "Failed to end transaction: fenced")
                 assert sender.fatal is not None
                 raise KafkaException(sender.fatal)
-        sender.transaction.has_begun = False
-        sender.abortable = None
+        sender.transaction.added.clear()
+        sender.abortable, sender.has_lost_messages = None, False
         sender.state = "ready"
 
     @property
@@ -550,6 +556,11 @@ class Producer:
 
 def _erroneous_state() -> KafkaException:
     return KafkaException(KafkaError(KafkaError._STATE, "Operation not valid in state"))
+
+
+def _conflict() -> KafkaException:
+    """The error of a call while an earlier one, which timed out, is to be called again."""
+    return KafkaException(KafkaError(KafkaError._CONFLICT, "Conflicting API call in progress", False, True))
 
 
 def _timed_out(what: str) -> KafkaException:

@@ -45,15 +45,15 @@ class TransactionSession:
     Attributes:
         coordinated: what the coordinator knows.
         epoch: ours; -1 before the first ``init_transactions``.
-        has_begun: whether the coordinator has heard of the transaction.
+        added: partitions that the coordinator has taken into our open transaction.
     """
 
-    __slots__ = ("coordinated", "epoch", "has_begun")
+    __slots__ = ("added", "coordinated", "epoch")
 
     def __init__(self, coordinated: TransactionalId) -> None:
         self.coordinated = coordinated
         self.epoch = -1
-        self.has_begun = False
+        self.added: set[tuple[str, int]] = set()
 
     @property
     def is_fenced(self) -> bool:
@@ -71,18 +71,20 @@ class TransactionSession:
         return not self.is_fenced and known.state == "ongoing" and place in known.places
 
     def add(self, place: tuple[str, int], now: float) -> None:
-        """Make a partition part of the transaction, which the first one begins (AddPartitionsToTxn).
+        """Make a partition part of the transaction, which the first one begins (AddPartitionsToTxn); asked once each.
 
         Raises:
             Refused: we are fenced.
         """
         known = self.coordinated
+        if place in self.added:
+            return
         if self.is_fenced:
             raise Refused(KafkaError.PRODUCER_FENCED)
         if known.state == "empty":
             known.state, known.began_at = "ongoing", now
         known.places[place] = None
-        self.has_begun = True
+        self.added.add(place)
 
     def init(self, timeout_s: float) -> bool:
         """Take over: abort what is open, wait for its markers, and get a new epoch. Returns whether it is done."""

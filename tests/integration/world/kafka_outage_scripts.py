@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka import TopicCollection, TopicPartition
+from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from tests.integration.world.kafka_producer_scripts import Reports, begun, create
 from tests.integration.world.kafka_sides import WAIT_S, Clients, ends, read, shown, taken, told, tried, until_ended
@@ -46,6 +46,7 @@ def a_commit_goes_on(clients: Clients, topic: str) -> list[object]:
         tried(lambda: producer.commit_transaction(_SHORT_S)),
         tried(lambda: producer.produce(topic, b"too late", b"c")),
         tried(lambda: producer.begin_transaction()),
+        tried(lambda: producer.abort_transaction(_SHORT_S)),
     ]
     clients.bring_back()
     outcomes.append(tried(lambda: producer.commit_transaction(WAIT_S)))
@@ -110,7 +111,7 @@ def what_is_purged_meanwhile(clients: Clients, topic: str) -> list[object]:
     producer.purge()
     producer.poll(0)
     clients.bring_back()
-    return [left, reports.found, len(producer), read(clients, topic)]
+    return [left, reports.found, read(clients, topic)]
 
 
 def messages_that_time_out(clients: Clients, topic: str) -> list[object]:
@@ -123,9 +124,9 @@ def messages_that_time_out(clients: Clients, topic: str) -> list[object]:
     producer.flush(WAIT_S)
     clients.take_away()
     producer.produce(topic, b"1", b"k")
-    clients.until(lambda: producer.poll(0.1) or len(reports.found) == 2)
+    clients.until(lambda: producer.poll(0.1) >= 0 and len(reports.found) == 2)
     plain.produce(topic, b"2", b"k")
-    clients.until(lambda: plain.poll(0.1) or len(reports.found) == 3)
+    clients.until(lambda: plain.poll(0.1) >= 0 and len(reports.found) == 3)
     outcomes = [
         tried(lambda: producer.produce(topic, b"v", b"k")),
         tried(lambda: producer.commit_transaction(_SHORT_S)),
@@ -146,6 +147,7 @@ def questions_time_out(clients: Clients, topic: str) -> list[object]:
     seen = [shown(taken(consumer, 1)[0])]
     place = TopicPartition(topic, 0)
     latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client gives it no types
+    resource, short = ConfigResource(ResourceType.TOPIC, topic), {"request_timeout": _SHORT_S}
     clients.take_away()
 
     def has_heard() -> bool:
@@ -157,6 +159,9 @@ def questions_time_out(clients: Clients, topic: str) -> list[object]:
         tried(lambda: admin.list_topics(topic, timeout=_SHORT_S)),
         tried(lambda: consumer.list_topics(topic, timeout=_SHORT_S)),
         tried(lambda: admin.list_offsets({place: latest}, request_timeout=_SHORT_S)[place].result(WAIT_S)),
+        tried(lambda: admin.describe_topics(TopicCollection([topic]), **short)[topic].result(WAIT_S)),
+        tried(lambda: admin.describe_configs([resource], **short)[resource].result(WAIT_S)),
+        tried(lambda: admin.create_topics([NewTopic("no", 1, 1)], **short)["no"].result(WAIT_S)),
     ]
     clients.bring_back()
     producer = clients.producer({})

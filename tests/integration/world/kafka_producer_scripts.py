@@ -44,7 +44,19 @@ class Reports:
         self.found: list[Any] = []
 
     def take(self, error: Any, message: Any) -> None:
-        self.found.append((told(error), message.partition(), message.offset(), message.key(), message.value()))
+        self.found.append((told(error), message.partition(), message.offset(), message.key(), message.value()[:9]))
+
+
+def until_fatal(clients: Clients, producer: Any, reports: Reports, count: int) -> object:
+    """Returns the error that ``poll`` raises, once there are so many reports."""
+    outcomes: list[object] = []
+
+    def is_told() -> bool:
+        outcomes.append(tried(lambda: producer.poll(0.1)))
+        return len(reports.found) >= count and set(outcomes) != {"done"}
+
+    clients.until(is_told)
+    return next(each for each in outcomes if each != "done")
 
 
 def offsets_in_order(clients: Clients, topic: str) -> list[object]:
@@ -126,7 +138,7 @@ def an_abort_drops_what_is_queued(clients: Clients, topic: str) -> list[object]:
     """Records that have not left when the transaction is aborted never arrive, and their reports say so."""
     create(clients, topic)
     reports = Reports()
-    producer = begun(clients, topic, {"linger.ms": 60_000, "on_delivery": reports.take})
+    producer = begun(clients, topic, {"linger.ms": 30_000, "on_delivery": reports.take})
     producer.produce(topic, b"v", b"k")
     producer.abort_transaction(WAIT_S)
     producer.poll(0)
@@ -188,7 +200,7 @@ def who_takes_over_aborts(clients: Clients, topic: str) -> list[object]:
     newer = begun(clients, topic)
     after = ends(clients, topic)
     former.produce(topic, b"of a zombie", b"b")
-    flushed = tried(lambda: former.flush(WAIT_S))
+    polled = until_fatal(clients, former, reports, 2)
     outcomes = [
         tried(lambda: former.commit_transaction(WAIT_S)),
         tried(lambda: former.begin_transaction()),
@@ -200,7 +212,7 @@ def who_takes_over_aborts(clients: Clients, topic: str) -> list[object]:
     newer.produce(topic, b"of the newer", b"a")
     newer.commit_transaction(WAIT_S)
     until_ended(clients, topic)
-    return [after, flushed, reports.found, outcomes, read(clients, topic), first_offsets(clients, topic)]
+    return [after, polled, reports.found, outcomes, read(clients, topic), first_offsets(clients, topic)]
 
 
 def fenced_before_its_first_record(clients: Clients, topic: str) -> list[object]:
@@ -212,9 +224,11 @@ def fenced_before_its_first_record(clients: Clients, topic: str) -> list[object]
     begun(clients, topic)
     former.begin_transaction()
     former.produce(topic, b"v", b"k")
-    outcomes = [tried(lambda: former.commit_transaction(WAIT_S)), tried(lambda: former.begin_transaction())]
-    former.poll(0)
-    return [outcomes, reports.found, len(former), ends(clients, topic)]
+    outcome = tried(lambda: former.commit_transaction(WAIT_S))
+    queued = len(former)
+    former.purge()
+    clients.until(lambda: tried(lambda: former.poll(0.1)) and reports.found)
+    return [outcome, queued, reports.found, len(former), ends(clients, topic)]
 
 
 def fenced_with_an_empty_transaction(clients: Clients, topic: str) -> list[object]:
@@ -274,7 +288,7 @@ def too_large_for_the_client(clients: Clients, topic: str) -> list[object]:
 
 
 def too_large_for_the_topic(clients: Clients, topic: str) -> list[object]:
-    """A broker refuses the batch, and the transaction has to be aborted; then the next one begins."""
+    """A broker refuses the batch, and the transaction has to be aborted; the next producer takes over."""
     create(clients, topic, max_message_bytes="2000")
     reports = Reports()
     producer = begun(clients, topic, {"on_delivery": reports.take})
@@ -285,10 +299,10 @@ def too_large_for_the_topic(clients: Clients, topic: str) -> list[object]:
         tried(lambda: producer.commit_transaction(WAIT_S)),
         tried(lambda: producer.begin_transaction()),
         tried(lambda: producer.abort_transaction(WAIT_S)),
-        tried(lambda: producer.begin_transaction()),
     ]
-    producer.produce(topic, b"small", b"k")
-    producer.commit_transaction(WAIT_S)
+    newer = begun(clients, topic)
+    newer.produce(topic, b"small", b"k")
+    newer.commit_transaction(WAIT_S)
     until_ended(clients, topic)
     return [outcomes, reports.found, ends(clients, topic), read(clients, topic)]
 
@@ -301,15 +315,8 @@ def too_large_without_a_gap(clients: Clients, topic: str) -> list[object]:
         {"enable.gapless.guarantee": True, "message.timeout.ms": 0, "on_delivery": reports.take, "linger.ms": 0}
     )
     producer.produce(topic, b"x" * 3_000, b"k")
-    outcomes: list[object] = []
-
-    def polled() -> bool:
-        outcomes.append(tried(lambda: producer.poll(0.1)))
-        return outcomes[-1] != "done"
-
-    clients.until(polled)
-    clients.until(lambda: tried(lambda: producer.poll(0.1)) == "done" and bool(reports.found))
-    return [outcomes[-1], reports.found, tried(lambda: producer.produce(topic, b"v", b"k")), ends(clients, topic)]
+    polled = until_fatal(clients, producer, reports, 1)
+    return [polled, reports.found, tried(lambda: producer.produce(topic, b"v", b"k")), ends(clients, topic)]
 
 
 def a_purge_empties_the_queue(clients: Clients, topic: str) -> list[object]:
@@ -319,11 +326,10 @@ def a_purge_empties_the_queue(clients: Clients, topic: str) -> list[object]:
     producer = clients.producer({"linger.ms": 60_000, "on_delivery": reports.take})
     for number in range(3):
         producer.produce(topic, b"%d" % number, b"k", 0)
-    lengths = [len(producer)]
+    queued = len(producer)
     producer.purge()
-    lengths.append(len(producer))
-    producer.poll(1)
-    return [lengths, len(producer), reports.found, ends(clients, topic)]
+    clients.until(lambda: producer.poll(0.1) or not len(producer))
+    return [queued, len(producer), reports.found, ends(clients, topic)]
 
 
 def a_full_queue(clients: Clients, topic: str) -> list[object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import wait
 from typing import Any, Final, Protocol
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
@@ -14,11 +15,12 @@ from tests.world.kafka import KafkaCluster
 from tests.world.kafka_alone import AloneWithKafka
 
 WAIT_S: Final = 30.0
+_OVERLOOKED_AFTER_S: Final = 0.1
+"""A client sometimes misses who leads a partition, until other metadata wakes it (``cdc.kafka.brokers``)."""
 _PRODUCER: Final[Mapping[str, Any]] = {
     "partitioner": "murmur2_random",
     "enable.idempotence": True,
     "error_cb": lambda _: None,
-    "reconnect.backoff.max.ms": 200,
 }
 _CONSUMER: Final[Mapping[str, Any]] = {
     "group.id": "no-group",
@@ -31,7 +33,6 @@ _CONSUMER: Final[Mapping[str, Any]] = {
     "topic.metadata.propagation.max.ms": 500,
     "topic.metadata.refresh.fast.interval.ms": 50,
     "error_cb": lambda _: None,
-    "reconnect.backoff.max.ms": 200,
 }
 
 
@@ -110,8 +111,15 @@ class BrokerClients:
         stop: Callable[[], object] | None = None,
         start: Callable[[], object] | None = None,
     ) -> None:
-        self._options: dict[str, Any] = {"bootstrap.servers": bootstrap, "log_level": 0}
+        # Who is to come back soon looks for it often
+        self._options: dict[str, Any] = {
+            "bootstrap.servers": bootstrap,
+            "log_level": 0,
+            "reconnect.backoff.max.ms": 200,
+        }
         self._stop, self._start = stop, start
+        # One for all questions: a client that is freed before its answer comes never hears it
+        self._admin = AdminClient(self._options)
 
     def producer(self, conf: Mapping[str, Any]) -> Any:
         made = Producer({**self._options, **_PRODUCER, **conf})
@@ -122,7 +130,7 @@ class BrokerClients:
         return Consumer({**self._options, **_CONSUMER, **conf})
 
     def admin(self) -> Any:
-        return AdminClient(self._options)
+        return self._admin
 
     def until(self, condition: Callable[[], object]) -> None:
         eventually(condition)
@@ -139,6 +147,11 @@ class BrokerClients:
     def bring_back(self) -> None:
         assert self._start is not None
         self._start()
+        eventually(self._are_led)
+
+    def _are_led(self) -> bool:
+        topics = self._admin.list_topics(timeout=WAIT_S).topics.values()
+        return all(each.leader >= 0 for topic in topics for each in topic.partitions.values())
 
 
 def told(error: KafkaError | None) -> object:
@@ -172,16 +185,24 @@ def ends(clients: Clients, topic: str, count: int = 1, *, committed: bool = Fals
     level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
     latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client gives it no types
     asked = {TopicPartition(topic, number): latest for number in range(count)}
-    answers = clients.admin().list_offsets(asked, isolation_level=level)
-    return [answers[TopicPartition(topic, number)].result(WAIT_S).offset for number in range(count)]
+    return [each.offset for each in answered(clients, topic, asked, isolation_level=level)]
 
 
 def low(clients: Clients, topic: str) -> int:
     """Returns the low watermark of the first partition."""
     place = TopicPartition(topic, 0)
     earliest: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # the client gives it no types
-    found: int = clients.admin().list_offsets({place: earliest})[place].result(WAIT_S).offset
+    found: int = answered(clients, topic, {place: earliest})[0].offset
     return found
+
+
+def answered(clients: Clients, topic: str, asked: Mapping[TopicPartition, OffsetSpec], **options: Any) -> list[Any]:
+    """Returns the answers to a question about offsets, in order."""
+    admin = clients.admin()
+    answers = admin.list_offsets(asked, **options)
+    if wait(answers.values(), _OVERLOOKED_AFTER_S).not_done:
+        admin.list_topics(topic, timeout=WAIT_S)
+    return [answers[place].result(WAIT_S) for place in asked]
 
 
 def until_ended(clients: Clients, topic: str, count: int = 1) -> None:

@@ -23,7 +23,7 @@ def own_broker() -> Iterator[BrokerClients]:
     """A broker that scripts may end and start again. It soon looks for transactions that last too long."""
     settings = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}
     with KafkaBroker.open(settings=settings, heap_mb=512, quick_start=True) as broker:
-        yield BrokerClients(broker.bootstrap, broker.kill, broker.start)
+        yield BrokerClients(broker.bootstrap, broker.kill, broker.restart)
 
 
 def the_same(script: Script, real: Clients) -> None:
