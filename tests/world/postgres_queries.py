@@ -338,7 +338,8 @@ def _table_row(session: ServerSession, info: WorldTable) -> tuple[Any, ...]:
     ]
     names = [each.name for each in columns]
     toastable = [each.name for each in columns if each.type_oid in VARIABLE]
-    head = (info.namespace, info.name, "r", info.identity, names, toastable, indexes, 0, [], [], info.oid)
+    none: list[Any] = []
+    head = (info.namespace, info.name, "r", info.identity, names, toastable, indexes, 0, none, none, info.oid)
     return (*head, [each.number for each in columns], [], info.filenode == info.oid)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from psycopg import errors
 
@@ -31,7 +31,7 @@ WRITE: Final = "RowExclusiveLock"
 PUBLISH: Final = "ShareUpdateExclusiveLock"
 ALTER: Final = "AccessExclusiveLock"
 
-PublicationChange = Callable[[dict[str, WorldPublication]], None]
+PublicationChange = Callable[[dict[str, WorldPublication]], object]
 
 
 class WouldWait(Exception):
@@ -155,9 +155,10 @@ class WorldTransaction:
         infos = [self.to_alter(each) for each in tables]
         work = self._work()
         assert not any(each.oid in self.tables and each.oid not in self.server.tables for each in infos), "not modelled"
-        self._log("T", infos[0], others=tuple(infos[1:]))
         for info in infos:
             self._change(replace(info, filenode=self.server.new_file()), work)
+        # The record comes after the new files are in the catalog, so the relations are described again before it
+        self._log("T", infos[0], others=tuple(infos[1:]))
 
     # Subtransactions and the end.
 
@@ -336,7 +337,7 @@ class WorldTransaction:
         """DROP PUBLICATION."""
         assert name in self.server.publications
         self._work()
-        self.publication_changes.append(lambda publications: publications.pop(name, None) and None)
+        self.publication_changes.append(lambda publications: publications.pop(name))
 
     # What statements are made of.
 
@@ -395,9 +396,9 @@ class WorldTransaction:
             raise failure(errors.UndefinedTable, f'relation "{table}" does not exist')
         return found
 
-    def _alter(self, table: str, **to: object) -> None:
+    def _alter(self, table: str, **to: Any) -> None:
         info, work = self.to_alter(table), self._work()
-        self._change(replace(info, **to), work)  # type: ignore[arg-type] - the names are those of its fields
+        self._change(replace(info, **to), work)
 
     def _change(self, info: WorldTable, work: Work) -> None:
         self.tables[info.oid] = info

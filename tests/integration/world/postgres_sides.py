@@ -91,7 +91,7 @@ class Side(Protocol):
     def rewrite(self, table: str) -> None:
         """VACUUM FULL."""
 
-    def hold(self, act: Callable[[Writer], None]) -> None:
+    def hold(self, act: Callable[[Writer], object]) -> None:
         """Commit what ``act`` does, so that it is in the WAL but not visible before ``let_go``."""
 
     def let_go(self) -> None:
@@ -104,7 +104,7 @@ class WorldSide:
     slot = "slot"
 
     def __init__(self, world: PostgresWorld, server: WorldServer) -> None:
-        self.connection = {"conninfo": f"host={server.name} user=cdc"}
+        self.connection: Mapping[str, str] = {"conninfo": f"host={server.name} user=cdc"}
         self.world = world
         self.server = server
         self._held: list[WorldTransaction] = []
@@ -139,7 +139,7 @@ class WorldSide:
     def rewrite(self, table: str) -> None:
         self.server.rewrite(table)
 
-    def hold(self, act: Callable[[Writer], None]) -> None:
+    def hold(self, act: Callable[[Writer], object]) -> None:
         transaction = self.server.begin()
         act(transaction)
         transaction.write_commit()
@@ -272,7 +272,7 @@ class RealSide:
         start_held: Callable[[Sequence[str]], None] | None = None,
         let_go: Callable[[], None] | None = None,
     ) -> None:
-        self.connection = {"conninfo": database.dsn}
+        self.connection: Mapping[str, str] = {"conninfo": database.dsn}
         self.slot = f"s_{database.name}"
         self._database = database
         self._stack = stack
@@ -315,7 +315,7 @@ class RealSide:
     def rewrite(self, table: str) -> None:
         self._database.execute(f"VACUUM FULL {table}")
 
-    def hold(self, act: Callable[[Writer], None]) -> None:
+    def hold(self, act: Callable[[Writer], object]) -> None:
         assert self._start_held is not None
         recorder = _Recorder()
         act(recorder)

@@ -261,7 +261,7 @@ def a_new_table_of_the_same_name_is_another_table(side: Side) -> list[Any]:
         writer.insert("items", {"id": b"5", "other": b"6"})
         writer.commit()
         new = info_of(conn).oid
-        observed = [exists(conn, old), exists(conn, new), names_of(conn, [old, new]).get(new)]
+        observed: list[Any] = [exists(conn, old), exists(conn, new), names_of(conn, [old, new]).get(new)]
         carried = inspect_publication(conn, PUBLICATION)
         observed += [sorted(carried.tables if carried else ())]
     done(
@@ -357,7 +357,11 @@ def one_reader_has_the_slot(side: Side) -> list[Any]:
 def a_slot_that_is_not_there_is_a_gap(side: Side) -> list[Any]:
     session = CopyBoth(side.connection, application_name="reader")
     with connect(side.connection, application_name="look") as conn:
-        observed = [inspect_slot(conn, side.slot), drop_slot(conn, side.slot), lock_holder(conn, side.slot)]
+        observed: list[Any] = [
+            failure_of(lambda: drop_slot(conn, side.slot)),
+            inspect_slot(conn, side.slot),
+            lock_holder(conn, side.slot),
+        ]
     observed += [failure_of(lambda: session.start(side.slot, PUBLICATION, ZERO))]
     session.close()
     return observed

@@ -131,7 +131,6 @@ def a_commit_is_streamed_before_it_is_visible(side: Side) -> list[Any]:
         observed = [
             (
                 each.snapshot.sees(xid),
-                xid in each.snapshot.running,
                 each.rows[(b"1",)].xmin == xid,
                 each.rows[(b"1",)].values,
             )
@@ -168,9 +167,8 @@ def a_chunk_has_the_rows_of_its_snapshot(side: Side) -> list[Any]:
         waits = [side.waits(blocked, lambda: blocked.truncate("items"))]
         blocked.abort()
         lines = _copied(reader)
-        with ChunkReader(
-            open_chunk_reader(side.connection, application_name="rest"), _rest(info, middle), PUBLICATION
-        ) as rest:
+        beside = open_chunk_reader(side.connection, application_name="rest")
+        with beside, ChunkReader(beside, _rest(info, middle), PUBLICATION) as rest:
             after = rest.begin(None)
             assert after is not None
             rest_lines = _copied(rest)

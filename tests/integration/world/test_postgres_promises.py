@@ -11,13 +11,15 @@ import pytest
 
 from cdc.base.lsn import LSN
 from cdc.bridge.capture import chunk, copy_both
+from cdc.bridge.capture.chunk import flush_wal
 from cdc.bridge.capture.copy_both import CopyBoth
 from cdc.bridge.capture.standby import has_replayed, is_standby_of, refuse_standby, sight
 from cdc.bridge.capture.timeline import left_at
 from cdc.bridge.source.connect import connect
 from cdc.bridge.source.slot import create_slot, identify, inspect_slot, wal_end
+from cdc.contract.snapshot import Snapshot
 from tests.integration.world import postgres_stream_scripts, postgres_table_scripts
-from tests.integration.world.postgres_observed import ITEMS, Script, Xid, failure_of, ranked
+from tests.integration.world.postgres_observed import ITEMS, Script, failure_of, ranked
 from tests.integration.world.postgres_sides import RealSide, Side, WorldSide, done, prepare
 from tests.support.held_commits import hold_commits
 from tests.support.servers import Database, OwnStack
@@ -69,7 +71,7 @@ def test_both_keep_a_promise_about_commits_that_hang(name: str, own_stack: OwnSt
 
         def start(statements: Any) -> None:
             held.append(stack.enter_context(hold_commits(dsn)))
-            held[0].start(statements[1:])  # it begins the transaction itself
+            held[0].start(statements)
 
         real = ranked(HELD_SCRIPTS[name](RealSide(Database("held", dsn), stack, start, lambda: held[0].release())))
     assert real
@@ -89,13 +91,14 @@ def seen_of_a_standby(primary: Side, standby: Side, replay: Any, promote: Any) -
     ):
         replay()
         seen = sight(there)
+        flush_wal(there)
         observed = [
             is_standby_of(here, there),
             is_standby_of(there, there),
             failure_of(lambda: refuse_standby(here)),
             failure_of(lambda: refuse_standby(there)),
             eventually(lambda: has_replayed(here, seen.lsn) or replay()),
-            Xid(xid) in map(Xid, [int(each) for each in seen.snapshot_text.split(":")[2].split(",")]),
+            Snapshot.parse(seen.snapshot_text).sees(xid),
             wal_end(here),
             standby.rows("items"),
             failure_of(lambda: has_replayed(there, seen.lsn)),
@@ -127,22 +130,22 @@ def seen_of_a_standby(primary: Side, standby: Side, replay: Any, promote: Any) -
 def test_a_standby_follows_and_takes_over(own_stack: OwnStack) -> None:
     primary = own_stack.postgres()
     with Standby.of(primary) as standby, contextlib.ExitStack() as stack:
-        sides = [RealSide(Database("postgres", each.dsn()), stack) for each in (primary, standby)]
+        first, second = (RealSide(Database("postgres", each.dsn()), stack) for each in (primary, standby))
 
         def promote() -> None:
             primary.kill()
             standby.promote()
 
-        real = ranked(seen_of_a_standby(*sides, lambda: standby.wait_replayed(primary), promote))
-    with the_world(0) as there:
-        server = there.server.standby("standby")
-        there.world.add(server)
+        real = ranked(seen_of_a_standby(first, second, lambda: standby.wait_replayed(primary), promote))
+    with the_world(0) as side:
+        server = side.server.standby("standby")
+        side.world.add(server)
 
         def take_over() -> None:
-            there.server.go_away()
+            side.server.go_away()
             server.promote()
 
         seen = seen_of_a_standby(
-            there, WorldSide(there.world, server), lambda: server.replay(there.server.flush_lsn), take_over
+            side, WorldSide(side.world, server), lambda: server.replay(side.server.flush_lsn), take_over
         )
     assert ranked(seen) == real
