@@ -6,9 +6,9 @@ https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html
 from __future__ import annotations
 
 import struct
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from psycopg import errors
 
@@ -32,6 +32,13 @@ _COLUMN: Final = struct.Struct(">Ii")
 _STATUS: Final = struct.Struct(">BQQQqB")
 
 
+class _Known(NamedTuple):
+    """What a walsender remembers of a table."""
+
+    is_carried: bool
+    is_described: bool
+
+
 class Walsender:
     """Decodes a server's WAL for one reader of a slot.
 
@@ -49,7 +56,7 @@ class Walsender:
         self._server = server
         self._publication = publication
         self._next = bisect_left(server.commits, start, key=lambda each: each.commit_lsn or 0)
-        self._described: set[int] = set()
+        self._known: dict[int, _Known] = {}
         self._flushed = self._told = 0
         self.read = start
         self.outbox: deque[bytes] = deque()
@@ -103,11 +110,15 @@ class Walsender:
         """Send a transaction, if the publication carries a change of it."""
         has_begun = False
         commit_us, end = transaction.commit_us - _EPOCH_US, transaction.end_lsn or 0
+        altered = self._publication_altered_at(transaction)
         for change in transaction.changes:
+            while altered and altered[-1] <= change.lsn:
+                altered.pop()
+                self._known.clear()
             if change.kind == "X":
-                self._described.discard(change.table.oid)
+                self._known.pop(change.table.oid, None)
                 continue
-            tables = [each for each in (change.table, *change.others) if self._carries(each, change.lsn)]
+            tables = [each for each in (change.table, *change.others) if self._carries(each, change.lsn, transaction)]
             if not tables:
                 continue
             if not has_begun:
@@ -115,25 +126,46 @@ class Walsender:
                 begin = _BEGIN.pack(b"B", transaction.commit_lsn or 0, commit_us, transaction.xid & _XID)
                 self._put(change.lsn, begin)
             for table in tables:
-                self._describe(table, change.lsn)
+                if not self._known[table.oid].is_described:
+                    self._known[table.oid] = _Known(is_carried=True, is_described=True)
+                    self._put(change.lsn, _relation(table))
             self._put(change.lsn, _message(change, tables))
         if has_begun:
             self._put(end, _COMMIT.pack(b"C", 0, transaction.commit_lsn or 0, end, commit_us))
-        # What was altered is described again, also to transactions that began before it
-        self._described -= transaction.altered
+        # What was altered is looked up again, also by transactions that began before
+        for oid in transaction.altered:
+            self._known.pop(oid, None)
         if transaction.publication_changes:
-            self._described.clear()
+            self._known.clear()
 
-    def _carries(self, table: WorldTable, lsn: int) -> bool:
-        publication = self._server.publications_at(lsn).get(self._publication)
-        if publication is None:
-            raise failure(errors.UndefinedObject, f'publication "{self._publication}" does not exist')
-        return publication.carries(table.oid)
+    def _publication_altered_at(self, transaction: WorldTransaction) -> list[int]:
+        """Returns where, during a transaction, it or another one altered a publication; the last place comes first."""
+        own = [lsn for lsn, _ in transaction.publication_changes]
+        others = self._server.published_at
+        if not (own or others) or not transaction.changes:
+            return []
+        since, until = transaction.changes[0].lsn, transaction.commit_lsn or 0
+        return sorted([*own, *others[bisect_right(others, since) : bisect_right(others, until)]], reverse=True)
 
-    def _describe(self, table: WorldTable, lsn: int) -> None:
-        if table.oid not in self._described:
-            self._described.add(table.oid)
-            self._put(lsn, _relation(table))
+    def _carries(self, table: WorldTable, lsn: int, transaction: WorldTransaction) -> bool:
+        """Whether the publication carries a table.
+
+        The server remembers the answer until something is altered. So a change from before an alteration may be sent as
+        if it came after it, if another transaction in between had the table looked up.
+        """
+        known = self._known.get(table.oid)
+        if known is None:
+            publications = self._server.publications_at(lsn)
+            if transaction.publication_changes:
+                publications = dict(publications)
+                for at, change in transaction.publication_changes:
+                    if at < lsn:
+                        change(publications)
+            publication = publications.get(self._publication)
+            if publication is None:
+                raise failure(errors.UndefinedObject, f'publication "{self._publication}" does not exist')
+            known = self._known[table.oid] = _Known(publication.carries(table.oid), is_described=False)
+        return known.is_carried
 
     def _put(self, lsn: int, payload: bytes) -> None:
         self.outbox.append(_DATA.pack(b"w", lsn, lsn, self._now_us()) + payload)

@@ -193,7 +193,9 @@ def _snapshot_end(session: ServerSession, values: Any, found: Found) -> Answered
 @_answers(r"SELECT pg_catalog\.pg_current_snapshot\(\)::text, pg_catalog\.pg_current_wal_insert_lsn\(\)::text$")
 def _sight(session: ServerSession, values: Any, found: Found) -> Answered:
     assert session.server.upstream is None
-    return [(session.sees().text, _position(session.server.insert_lsn))]
+    sees = session.sees()
+    session.server.turns.turn()  # the server takes the snapshot first, and others go on meanwhile
+    return [(sees.text, _position(session.server.insert_lsn))]
 
 
 @_answers(r"SELECT pg_catalog\.pg_logical_emit_message\(true, 'cdc', ''\) WHERE NOT pg_catalog\.pg_is_in_recovery\(\)$")
@@ -524,6 +526,7 @@ def _locked(session: ServerSession, quoted: str) -> WorldTable:
 def _moment(session: ServerSession, values: Any, found: Found) -> Answered:
     assert session.server.upstream is None
     sees = session.sees()
+    session.server.turns.turn()  # as for a sight
     return [(sees.text, _position(session.server.insert_lsn), quoted_name(session, values[0]).filenode)]
 
 

@@ -88,7 +88,7 @@ class WorldTransaction:
         self.xid = 0
         self.changes: list[Change] = []
         self.tables: dict[int, WorldTable | None] = {}
-        self.publication_changes: list[PublicationChange] = []
+        self.publication_changes: list[tuple[int, PublicationChange]] = []
         self.altered: set[int] = set()
         self.locks: list[tuple[int, str]] = []
         self.gid: str | None = None
@@ -256,7 +256,8 @@ class WorldTransaction:
         info = self.to_alter(table)
         self._change(info, self._work())
         self.tables[info.oid] = None
-        self.publication_changes.append(lambda publications: _forget(publications, info.oid))
+        if any(info.oid in each.entries for each in self._publications().values()):
+            self._publish(lambda publications: _forget(publications, info.oid))
 
     def rename_table(self, table: str, name: str) -> None:
         """ALTER TABLE … RENAME TO, within its schema."""
@@ -300,20 +301,20 @@ class WorldTransaction:
 
     def create_publication(self, name: str, tables: Sequence[str] | None) -> None:
         """CREATE PUBLICATION … FOR TABLE, or FOR ALL TABLES if ``tables`` is None."""
-        if name in self.server.publications:
+        if name in self._publications():
             raise failure(errors.DuplicateObject, f'publication "{name}" already exists')
         infos = [self._table(each) for each in tables or ()]
         for info in infos:
             self.lock_oid(info.oid, PUBLISH)
         entries = {info.oid: self.server.new_oid() for info in infos}
         made = WorldPublication(name, self.server.new_oid(), self._work().xid, tables is None, entries)
-        self.publication_changes.append(lambda publications: publications.update({name: made}))
+        self._publish(lambda publications: publications.update({name: made}))
 
     def alter_publication(
         self, name: str, *, add: Iterable[str] = (), drop: Iterable[str] = (), to: Iterable[str] | None = None
     ) -> None:
         """ALTER PUBLICATION … ADD TABLE, DROP TABLE or SET TABLE (``to``)."""
-        before = self.server.publications.get(name)
+        before = self._publications().get(name)
         if before is None:
             raise failure(errors.UndefinedObject, f'publication "{name}" does not exist')
         added, dropped = ({self._table(each).oid: each for each in names} for names in (add, drop))
@@ -331,13 +332,13 @@ class WorldTransaction:
             self.lock_oid(oid, PUBLISH)
         self._work()
         entries = {oid: self.server.new_oid() for oid in added}
-        self.publication_changes.append(lambda publications: _renew(publications, name, entries, dropped.keys()))
+        self._publish(lambda publications: _renew(publications, name, entries, dropped.keys()))
 
     def drop_publication(self, name: str) -> None:
         """DROP PUBLICATION."""
-        assert name in self.server.publications
+        assert name in self._publications()
         self._work()
-        self.publication_changes.append(lambda publications: publications.pop(name))
+        self._publish(lambda publications: publications.pop(name))
 
     # What statements are made of.
 
@@ -404,6 +405,19 @@ class WorldTransaction:
         self.tables[info.oid] = info
         self.altered.add(info.oid)
         self.changes.append(Change(self.server.advance(128), "X", info, work))
+
+    def _publications(self) -> dict[str, WorldPublication]:
+        """Returns the publications as this transaction has them."""
+        if not self.publication_changes:
+            return self.server.publications
+        publications = dict(self.server.publications)
+        for _, change in self.publication_changes:
+            change(publications)
+        return publications
+
+    def _publish(self, change: PublicationChange) -> None:
+        self._work()
+        self.publication_changes.append((self.server.advance(128), change))
 
     def _place(self, name: str) -> int:
         names = [each.name for each in self._savepoints]
@@ -491,7 +505,7 @@ class WorldTransaction:
                     raise failure(errors.UniqueViolation, f"duplicate key value violates {index.name}")
 
     def _refuse_without_identity(self, info: WorldTable, doing: str) -> None:
-        is_published = any(each.carries(info.oid) for each in self.server.publications.values())
+        is_published = any(each.carries(info.oid) for each in self._publications().values())
         if is_published and not info.identity_numbers:
             raise failure(
                 errors.ObjectNotInPrerequisiteState,

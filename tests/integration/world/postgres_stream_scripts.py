@@ -10,6 +10,7 @@ from cdc.base.lsn import LSN, ZERO
 from cdc.bridge.capture.copy_both import CopyBoth
 from cdc.bridge.capture.reading import shape_of
 from cdc.bridge.capture.reread import current_snapshot, reread
+from cdc.bridge.decode.walsender import standby_status
 from cdc.bridge.source.catalog import exists, find_tables, names_of
 from cdc.bridge.source.connect import connect
 from cdc.bridge.source.publication import inspect_publication
@@ -291,6 +292,74 @@ def the_publication_counts_as_of_each_change(side: Side) -> list[Any]:
     )
     with reading(side) as stream:
         return told(stream.so_far())
+
+
+@into(SCRIPTS)
+def a_table_may_join_while_a_transaction_changes_it(side: Side) -> list[Any]:
+    prepare(side, {**ITEMS, "others": {"id": "int8"}}, published=["others"])
+    running = side.begin()
+    running.insert("items", {"id": b"1"})
+    running.insert("others", {"id": b"1"})
+    done(side, lambda writer: writer.alter_publication(PUBLICATION, add=["items"]), adds(2))
+    running.insert("items", {"id": b"3"})
+    running.update("items", {"id": b"1"}, {"name": b"known"})
+    running.commit()
+    with reading(side) as stream:
+        return told(stream.so_far())
+
+
+@into(SCRIPTS)
+def a_table_may_leave_while_a_transaction_changes_it(side: Side) -> list[Any]:
+    prepare(side, {**ITEMS, "others": {"id": "int8"}})
+    running = side.begin()
+    running.insert("items", {"id": b"1"})
+    done(side, lambda writer: writer.alter_publication(PUBLICATION, drop=["items"]), adds(2))
+    running.insert("items", {"id": b"3"})
+    running.insert("others", {"id": b"3"})
+    running.commit()
+    with reading(side) as stream:
+        return told(stream.so_far())
+
+
+@into(SCRIPTS)
+def changes_from_before_an_alteration_of_the_publication(side: Side) -> list[Any]:
+    prepare(side, {**ITEMS, "others": {"id": "int8"}})
+    running = side.begin()
+    running.insert("items", {"id": b"1"})
+    running.insert("others", {"id": b"1"})
+    done(side, lambda writer: writer.alter_publication(PUBLICATION, drop=["items"]))
+    running.insert("items", {"id": b"2"})
+    running.insert("others", {"id": b"2"})
+    running.commit()
+    own = side.begin()
+    own.insert("items", {"id": b"3"})
+    own.alter_publication(PUBLICATION, add=["items"], drop=["others"])
+    own.insert("items", {"id": b"4"})
+    own.insert("others", {"id": b"4"})
+    own.savepoint("a")
+    own.alter_publication(PUBLICATION, add=["others"])
+    own.insert("others", {"id": b"5"})
+    own.rollback_to("a")
+    own.insert("others", {"id": b"6"})
+    own.commit()
+    done(side, adds(7), adds(7, "others"))
+    with reading(side) as stream:
+        return told(stream.so_far())
+
+
+@into(SCRIPTS)
+def a_reader_that_asks_is_answered(side: Side) -> list[Any]:
+    prepare(side, ITEMS)
+    with reading(side) as stream:
+        done(side, adds(1))
+        first = stream.so_far()
+        last = first[-1]
+        assert isinstance(last, Commit)
+        stream.confirm(last.end_lsn)
+        stream.position = ZERO
+        stream.session.send(standby_status(last.end_lsn, last.end_lsn, last.end_lsn, 0, reply=True))
+        stream.follow(last.end_lsn)
+        return [told(first), stream.position >= last.end_lsn]
 
 
 @into(SCRIPTS)

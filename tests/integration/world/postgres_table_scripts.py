@@ -140,6 +140,34 @@ def a_commit_is_streamed_before_it_is_visible(side: Side) -> list[Any]:
     return [before, told(arrived), locked, observed]
 
 
+@into(HELD_SCRIPTS)
+def ddl_is_streamed_before_the_catalog_shows_it(side: Side) -> list[Any]:
+    prepare(side, ITEMS)
+    done(side, adds(1))
+
+    def alter(writer: Writer) -> None:
+        writer.add_column("items", "extra", "text", b"filled")
+        writer.insert("items", {"id": b"2"})
+
+    stream = Stream(side)
+    with connect(side.connection, application_name="look", lock_timeout_s=1) as conn:
+        info = info_of(conn)
+        relation = shape_of(conn, info, PUBLICATION)
+
+        def read() -> object:
+            with naming_locks(conn, [info.oid], "AccessShareLock"):
+                return reread(conn, relation, ["id"], ["name"], [(b"1",)])
+
+        before = told(stream.so_far())
+        side.hold(alter)
+        arrived = told(stream.next_transaction())
+        held = [info_of(conn).columns, shape_of(conn, info, PUBLICATION) == relation, failure_of(read)]
+        side.let_go()
+        shown = [info_of(conn).columns, failure_of(read)]
+    stream.close()
+    return [before, arrived, held[0], held[2], shown]
+
+
 # Tables beside the stream.
 
 
