@@ -174,7 +174,7 @@ class WorldTransaction:
             work.is_undone = True
         if undone:
             self.server.over(undone)
-        self.changes = [each for each in self.changes if not each.work.is_undone or each.kind == "X"]
+        self.changes = [each for each in self.changes if not each.work.is_undone]
         saved = self._savepoints[place]
         self.tables = saved.tables
         del self.publication_changes[saved.publication_changes :]

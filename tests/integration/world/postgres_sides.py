@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Protocol
 
 import psycopg
@@ -23,6 +24,7 @@ from tests.world.postgres import WorldServer
 from tests.world.postgres_sessions import PostgresWorld
 from tests.world.postgres_tables import Row
 from tests.world.postgres_transaction import WorldTransaction, WouldWait, split
+from tests.world.turns import Alone
 
 PUBLICATION: Final = "published"
 MARKS: Final = "marks"
@@ -97,16 +99,37 @@ class Side(Protocol):
     def let_go(self) -> None:
         """Make visible what was held."""
 
+    def meanwhile(self, *acts: tuple[Writer, Act]) -> contextlib.AbstractContextManager[None]:
+        """In the block, somebody comes to wait for each of these transactions in turn. Then the act is done."""
+
+
+class Obliging(Alone):
+    """Turns in which others do what a call waits for.
+
+    Attributes:
+        acts: what they do, one act for each wait.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.acts: list[Act] = []
+
+    def wait(self, is_done: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        while not is_done() and self.acts:
+            self.acts.pop(0)()
+        return super().wait(is_done, timeout_s)
+
 
 class WorldSide:
     """The model."""
 
     slot = "slot"
 
-    def __init__(self, world: PostgresWorld, server: WorldServer) -> None:
+    def __init__(self, world: PostgresWorld, server: WorldServer, turns: Obliging) -> None:
         self.connection: Mapping[str, str] = {"conninfo": f"host={server.name} user=cdc"}
         self.world = world
         self.server = server
+        self.turns = turns
         self._held: list[WorldTransaction] = []
 
     def begin(self) -> Writer:
@@ -149,6 +172,12 @@ class WorldSide:
         for each in self._held:
             each.show()
         self._held.clear()
+
+    @contextlib.contextmanager
+    def meanwhile(self, *acts: tuple[Writer, Act]) -> Iterator[None]:
+        self.turns.acts = [act for _, act in acts]
+        yield
+        assert not self.turns.acts, "nobody waited"
 
 
 class RealWriter:
@@ -272,11 +301,15 @@ class RealSide:
         start_held: Callable[[Sequence[str]], None] | None = None,
         let_go: Callable[[], None] | None = None,
     ) -> None:
-        self.connection: Mapping[str, str] = {"conninfo": database.dsn}
         self.slot = f"s_{database.name}"
-        self._database = database
+        self.reach(database)
         self._stack = stack
         self._start_held, self._let_go = start_held, let_go
+
+    def reach(self, database: Database) -> None:
+        """Go on with this address: a server that starts again has another port."""
+        self.connection: Mapping[str, str] = {"conninfo": database.dsn}
+        self._database = database
 
     def begin(self) -> Writer:
         connection = self._stack.enter_context(contextlib.closing(self._database.connect()))
@@ -324,6 +357,21 @@ class RealSide:
     def let_go(self) -> None:
         assert self._let_go is not None
         self._let_go()
+
+    @contextlib.contextmanager
+    def meanwhile(self, *acts: tuple[Writer, Act]) -> Iterator[None]:
+        def work() -> None:
+            with self._database.connect() as admin:
+                for writer, act in acts:
+                    assert isinstance(writer, RealWriter)
+                    pid = writer.connection.info.backend_pid
+                    eventually(lambda: admin.execute(_BLOCKED, [pid]).fetchone() == (True,))
+                    act()
+
+        with ThreadPoolExecutor(1) as threads:
+            working = threads.submit(work)
+            yield
+            working.result()
 
 
 class Stream:
@@ -490,6 +538,7 @@ def _all(where: Row) -> sql.Composed:
     return sql.SQL(" AND ").join(_equal(*each) for each in where.items())
 
 
+_BLOCKED: Final = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid)))"
 _IDENTITIES: Final = {"d": "DEFAULT", "f": "FULL", "n": "NOTHING"}
 _MODES: Final = {
     "AccessExclusiveLock": "ACCESS EXCLUSIVE",

@@ -348,6 +348,37 @@ def changes_from_before_an_alteration_of_the_publication(side: Side) -> list[Any
 
 
 @into(SCRIPTS)
+def ddl_that_is_rolled_back_changes_nothing(side: Side) -> list[Any]:
+    prepare(side, {**ITEMS, "others": {"id": "int8"}})
+    done(side, adds(1))
+    writer = side.begin()
+    writer.insert("items", {"id": b"2"})
+    writer.savepoint("a")
+    writer.add_column("items", "extra", "text", b"filled")
+    writer.insert("items", {"id": b"3"})
+    writer.rollback_to("a")
+    other = side.begin()
+    free = [side.waits(other, lambda: other.lock("items", "RowExclusiveLock"))]
+    other.abort()
+    writer.insert("items", {"id": b"4"})
+    writer.savepoint("b")
+    writer.truncate("items", "others")
+    writer.insert("items", {"id": b"5"})
+    writer.rollback_to("b")
+    writer.insert("items", {"id": b"6"})
+    writer.insert("others", {"id": b"6"})
+    writer.commit()
+    done(side, adds(7), adds(7, "others"))
+    writer = side.begin()
+    writer.rename_table("items", "things")
+    writer.insert("things", {"id": b"8"})
+    writer.abort()
+    done(side, adds(9))
+    with reading(side) as stream:
+        return [free, told(stream.so_far()), side.rows("items")]
+
+
+@into(SCRIPTS)
 def a_reader_that_asks_is_answered(side: Side) -> list[Any]:
     prepare(side, ITEMS)
     with reading(side) as stream:
@@ -449,6 +480,33 @@ def a_slot_waits_for_open_transactions(side: Side) -> list[Any]:
         start = create_slot(conn, side.slot, timeout_s=30)
         state = state_of(conn, side.slot)
         return [*observed, state.confirmed_flush_lsn == start, state.active, state.wal_status, state.lost]
+
+
+@into(SCRIPTS)
+def a_new_slot_has_what_began_while_it_was_made(side: Side) -> list[Any]:
+    done(
+        side,
+        lambda writer: writer.create_table("items", ITEMS["items"], ["id"]),
+        lambda writer: writer.create_table(MARKS, {"id": "int8"}, ["id"]),
+        lambda writer: writer.create_publication(PUBLICATION, ["items", MARKS]),
+    )
+    first, second, third = (side.begin() for _ in range(3))
+    first.insert("items", {"id": b"1"})
+
+    def end_first() -> None:
+        second.insert("items", {"id": b"2"})
+        first.commit()
+
+    def end_second() -> None:
+        third.insert("items", {"id": b"3"})
+        second.commit()
+
+    with side.meanwhile((first, end_first), (second, end_second)):
+        make_slot(side)
+    third.insert("items", {"id": b"4"})
+    third.commit()
+    with reading(side) as stream:
+        return [told(stream.so_far()), side.rows("items")]
 
 
 @into(SCRIPTS)

@@ -326,6 +326,71 @@ def a_locked_table_makes_a_read_wait(side: Side) -> list[Any]:
 
 
 @into(SCRIPTS)
+def a_read_that_has_waited_sees_what_it_waited_for(side: Side) -> list[Any]:
+    prepare(side, ITEMS)
+    done(side, adds(1))
+    conn = open_chunk_reader(side.connection, application_name="reader", lock_timeout_s=60)
+    info = info_of(conn)
+    relation = shape_of(conn, info, PUBLICATION)
+
+    def read() -> Any:
+        found = reread(conn, relation, ["id"], ["name"], [(b"1",)])
+        return [found.numbers, [each.values for each in found.rows.values()]]
+
+    def meeting(change: Callable[[Writer], object], act: Callable[[], Any]) -> Any:
+        writer = side.begin()
+        writer.lock("items")
+
+        def go_on() -> None:
+            change(writer)
+            writer.commit()
+
+        with side.meanwhile((writer, go_on)):
+            return act()
+
+    def begin() -> Any:
+        with ChunkReader(conn, _rest(info, 0), PUBLICATION) as reader:
+            view = reader.begin(None)
+            if view is None:
+                return None
+            return described(view.relation), sorted(_copied(reader)), view.filenode == info.oid
+
+    def replaced(writer: Writer) -> None:
+        writer.drop_table("items")
+        writer.create_table("items", {"id": "int8", "other": "text"}, ["id"])
+        writer.insert("items", {"id": b"5", "other": b"new"})
+
+    observed = [
+        meeting(lambda writer: writer.update("items", {"id": b"1"}, {"name": b"seen"}), read),
+        meeting(lambda writer: writer.add_column("items", "extra", "text", b"filled"), read),
+        meeting(lambda writer: writer.update("items", {"id": b"1"}, {"name": b"again"}), begin),
+        meeting(lambda writer: writer.truncate("items"), begin),
+        meeting(replaced, begin),
+        meeting(lambda writer: writer.drop_table("items"), begin),
+    ]
+    conn.close()
+    return observed
+
+
+@into(SCRIPTS)
+def a_read_that_waits_can_be_cancelled(side: Side) -> list[Any]:
+    prepare(side, ITEMS)
+    with connect(side.connection, application_name="reader") as conn:
+        info = info_of(conn)
+        relation = shape_of(conn, info, PUBLICATION)
+        writer = side.begin()
+        writer.lock("items")
+
+        def read() -> Any:
+            return reread(conn, relation, ["id"], ["name"], [(b"1",)])
+
+        with side.meanwhile((writer, lambda: conn.cancel_safe(timeout=60))):
+            observed = [failure_of(read)]
+        writer.commit()
+        return [*observed, failure_of(read)]
+
+
+@into(SCRIPTS)
 def a_reread_tells_what_the_columns_are_now(side: Side) -> list[Any]:
     prepare(side, ITEMS)
     done(side, lambda writer: writer.insert("items", {"id": b"1", "name": b"a", "body": BIG}))

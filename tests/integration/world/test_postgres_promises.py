@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import psycopg
 import pytest
@@ -17,17 +17,28 @@ from cdc.bridge.capture.standby import has_replayed, is_standby_of, refuse_stand
 from cdc.bridge.capture.timeline import left_at
 from cdc.bridge.source.connect import connect
 from cdc.bridge.source.slot import create_slot, identify, inspect_slot, wal_end
+from cdc.bridge.source.slot_lock import lock_holder
+from cdc.contract.change import Commit
 from cdc.contract.snapshot import Snapshot
 from tests.integration.world import postgres_stream_scripts, postgres_table_scripts
-from tests.integration.world.postgres_observed import ITEMS, Script, failure_of, ranked
-from tests.integration.world.postgres_sides import RealSide, Side, WorldSide, done, prepare
+from tests.integration.world.postgres_observed import ITEMS, Script, adds, failure_of, ranked, told
+from tests.integration.world.postgres_sides import (
+    Obliging,
+    RealSide,
+    Side,
+    Stream,
+    WorldSide,
+    done,
+    prepare,
+    reading,
+    state_of,
+)
 from tests.support.held_commits import hold_commits
 from tests.support.servers import Database, OwnStack
 from tests.support.standby import Standby
 from tests.support.waiting import eventually
 from tests.world.postgres import WorldServer
 from tests.world.postgres_sessions import PostgresWorld
-from tests.world.turns import Alone
 
 SEEDS = range(5)
 SCRIPTS = {**postgres_stream_scripts.SCRIPTS, **postgres_table_scripts.SCRIPTS}
@@ -38,11 +49,12 @@ HELD_SCRIPTS = postgres_table_scripts.HELD_SCRIPTS
 def the_world(seed: int) -> Iterator[WorldSide]:
     """The product's calls reach the model inside the block."""
     with pytest.MonkeyPatch.context() as patch:
-        world = PostgresWorld(Alone(seed))
+        turns = Obliging(seed)
+        world = PostgresWorld(turns)
         patch.setattr(psycopg, "connect", world.connect)
         patch.setattr(copy_both, "select", world.select)
         patch.setattr(chunk, "select", world.select)
-        yield WorldSide(world, world.add(WorldServer(world.turns)))
+        yield WorldSide(world, world.add(WorldServer(turns)), turns)
 
 
 def seen_in_the_world(script: Script) -> list[Any]:
@@ -146,6 +158,77 @@ def test_a_standby_follows_and_takes_over(own_stack: OwnStack) -> None:
             server.promote()
 
         seen = seen_of_a_standby(
-            side, WorldSide(side.world, server), lambda: server.replay(side.server.flush_lsn), take_over
+            side, WorldSide(side.world, server, side.turns), lambda: server.replay(side.server.flush_lsn), take_over
         )
     assert ranked(seen) == real
+
+
+class Crash(NamedTuple):
+    """What is done to a server: its slots are saved, it dies, and it starts again."""
+
+    save: Callable[[], object]
+    crash: Callable[[], object]
+    again: Callable[[], object]
+
+
+def seen_of_a_crash(side: Side, server: Crash) -> list[Any]:
+    """A server dies in the middle of everything, and starts again."""
+    prepare(side, ITEMS)
+    stream = Stream(side)
+    with connect(side.connection, application_name="look") as conn:
+        ends = []
+        for key in range(2):
+            done(side, adds(key))
+            last = stream.so_far()[-1]
+            assert isinstance(last, Commit)
+            ends.append(last.end_lsn)
+            stream.confirm(last.end_lsn)
+            if key == 0:
+                server.save()
+        before = identify(conn)
+        running, prepared = side.begin(), side.begin()
+        adds(2)(running)
+        adds(3)(prepared)
+        prepared.prepare("gid_crash")
+        server.crash()
+        observed: list[Any] = [
+            failure_of(lambda: stream.follow(LSN(2**62)))[0],
+            failure_of(lambda: wal_end(conn))[0],
+            conn.closed,
+            failure_of(lambda: connect(side.connection, application_name="look"))[0],
+        ]
+    stream.session.close()
+    server.again()
+    with connect(side.connection, application_name="look") as conn:
+        state = state_of(conn, side.slot)
+        observed += [
+            identify(conn) == before,
+            (state.active, state.confirmed_flush_lsn in ends, lock_holder(conn, side.slot)),
+            side.rows("items"),
+        ]
+        other = side.begin()
+        observed += [side.waits(other, lambda: adds(3)(other)), side.waits(other, lambda: adds(2)(other))]
+        other.commit()
+        side.commit_prepared("gid_crash")
+    with reading(side, ends[1]) as stream:
+        return [*observed, told(stream.so_far()), side.rows("items")]
+
+
+def test_a_server_that_crashes_starts_again(own_stack: OwnStack) -> None:
+    server = own_stack.postgres()
+    with contextlib.ExitStack() as stack:
+        real = RealSide(Database("postgres", server.dsn()), stack)
+
+        def again() -> None:
+            server.start()
+            real.reach(Database("postgres", server.dsn()))
+
+        def save() -> None:
+            with psycopg.connect(server.dsn(), autocommit=True) as conn:
+                conn.execute("CHECKPOINT")
+
+        expected = ranked(seen_of_a_crash(real, Crash(save, server.kill, again)))
+    with the_world(0) as side:
+        model = side.server
+        crash = Crash(lambda: model.slots[side.slot].save(), model.go_away, model.come_back)
+        assert ranked(seen_of_a_crash(side, crash)) == expected
