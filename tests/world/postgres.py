@@ -150,7 +150,7 @@ class WorldServer:
         """VACUUM FULL: the rows move into another file, without a word in the stream."""
         transaction = self.begin()
         info = transaction.to_alter(table)
-        versions = [each for each in self.heaps[info.filenode].versions if not _is_dead(each)]
+        versions = [each for each in self.heaps[info.filenode].versions if not each.is_dead]
         transaction.replace_file(table, versions)
         transaction.commit()
 
@@ -439,11 +439,6 @@ def _end(transaction: WorldTransaction) -> int:
     return transaction.end_lsn
 
 
-def _is_dead(version: RowVersion) -> bool:
-    remover = version.remover
-    return version.writer.is_undone or (remover is not None and not remover.is_undone and remover.top.is_shown)
-
-
 def _as_of(heap: Heap, lsn: int) -> Heap:
     """Returns what a position has of a file: no version and no removal that committed later."""
     copy, sees = Heap(), Sees(0, 0, frozenset(), lsn)
@@ -453,4 +448,5 @@ def _as_of(heap: Heap, lsn: int) -> Heap:
             kept = RowVersion(version.cells, version.writer, version.block)
             kept.remover = version.remover if version.remover and sees.is_done(version.remover) else None
             copy.versions.append(kept)
+            copy.current.append(kept)
     return copy

@@ -472,7 +472,7 @@ class WorldTransaction:
             WouldWait: somebody else has changed it, and is not over.
         """
         wanted = [(info.attribute(name).number, value) for name, value in where.items()]
-        for version in reversed(self.server.heaps[info.filenode].versions):
+        for version in reversed(self.server.heaps[info.filenode].current):
             if all(info.cell(version.cells, number) == value for number, value in wanted):
                 top = version.writer.top
                 if version.writer.is_undone or not (top is self or top.is_shown):
@@ -494,7 +494,7 @@ class WorldTransaction:
         for index in info.indexes:
             wanted = [(number, cells[number - 1]) for number in index.numbers]
             assert all(value is not None for _, value in wanted), "a key is not null"
-            for version in self.server.heaps[info.filenode].versions:
+            for version in self.server.heaps[info.filenode].current:
                 if version is own or version.writer.is_undone:
                     continue
                 if not all(info.cell(version.cells, number) == value for number, value in wanted):
