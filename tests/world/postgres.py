@@ -90,12 +90,14 @@ class WorldServer:
     Attributes:
         tables: what everybody's catalog shows, by oid.
         publications: the publications that everybody sees, by name.
+        aborted: the large transactions that were rolled back.
         published_at: where commits that altered a publication end.
         commits: the transactions whose commit is in the WAL, in that order.
         insert_lsn: the end of the WAL.
         flush_lsn: the end of the WAL that is on disk, and thus streamed.
         toast_bytes: longer values are stored out of line.
         block_stride: how many of a reader's blocks a block counts for; large to divide a small table into chunks.
+        streamed_after: how many changes of a transaction fit into memory.
         upstream: the server whose WAL this one replays; None for a primary.
         is_away: whether nobody listens.
         answers: whether it does what it is asked; if not, whoever asks waits.
@@ -115,6 +117,7 @@ class WorldServer:
         self.heaps: dict[int, Heap] = {}
         self.publications: dict[str, WorldPublication] = {}
         self.commits: list[WorldTransaction] = []
+        self.aborted: list[WorldTransaction] = []
         self.altered: list[Altered] = [Altered(0, {}, {})]
         self.published_at: list[int] = []
         self.insert_lsn = self.flush_lsn = FIRST_LSN
@@ -127,6 +130,7 @@ class WorldServer:
         self.advisory: dict[str, ServerSession] = {}
         self.toast_bytes = 2_000
         self.block_stride = 1
+        self.streamed_after = 1_000
         self.upstream: WorldServer | None = None
         self.standbys: list[WorldServer] = []
         self.replayed = 0

@@ -271,7 +271,7 @@ def _lock_holder(session: ServerSession, values: Any, found: Found) -> Answered:
 
 @_answers(
     r"START_REPLICATION SLOT \"(?P<slot>[^\"]+)\" LOGICAL (?P<lsn>\S+)"
-    r" \(proto_version '(?:1'|2', streaming 'on'), publication_names '\"(?P<publication>[^\"']+)\"'\)$"
+    r" \(proto_version '(?:1'|(?P<streaming>2', streaming 'on')), publication_names '\"(?P<publication>[^\"']+)\"'\)$"
 )
 def _start_replication(session: ServerSession, values: Any, found: Found) -> Answered:
     server, name = session.server, found["slot"]
@@ -284,7 +284,8 @@ def _start_replication(session: ServerSession, values: Any, found: Found) -> Ans
         message = f'can no longer get changes from replication slot "{name}"'
         raise failure(errors.ObjectNotInPrerequisiteState, message)
     slot.reader, session.slot = session, slot
-    session.sender = Walsender(server, found["publication"], max(slot.confirmed, LSN.parse(found["lsn"])))
+    start = max(slot.confirmed, LSN.parse(found["lsn"]))
+    session.sender = Walsender(server, found["publication"], start, is_streaming=found["streaming"] is not None)
     return []
 
 

@@ -120,14 +120,25 @@ class Work:
     Attributes:
         top: the transaction that it is part of.
         is_undone: whether it was rolled back.
+        undone_at: where the WAL says so.
     """
 
-    __slots__ = ("is_undone", "top", "xid")
+    __slots__ = ("is_undone", "top", "undone_at", "xid")
 
     def __init__(self, xid: int, top: WorldTransaction) -> None:
         self.xid = xid
         self.top = top
         self.is_undone = False
+        self.undone_at = 0
+
+    def undo(self, lsn: int) -> None:
+        """Note that it is rolled back, by a record at this position."""
+        if not self.is_undone:
+            self.is_undone, self.undone_at = True, lsn
+
+    def is_undone_before(self, lsn: int) -> bool:
+        """Whether the WAL before a position says that it was rolled back."""
+        return self.is_undone and self.undone_at < lsn
 
 
 class RowVersion:

@@ -73,11 +73,14 @@ class WorldTransaction:
     Attributes:
         xid: its id, from its first write on.
         pid: its server process; None once it is prepared.
+        changes: what it has done.
+        written: the same, with what was rolled back to a savepoint.
         tables: the tables as it has them, where they differ from what everybody sees; None for those that are gone.
         commit_lsn: where its commit record begins.
         end_lsn: where its commit record ends; None before ``write_commit``.
         is_shown: whether new snapshots see it.
         is_over: whether it was rolled back, or is shown.
+        works: itself and its subtransactions, as far as they wrote something.
     """
 
     def __init__(self, server: WorldServer, pid: int, application: str) -> None:
@@ -87,6 +90,7 @@ class WorldTransaction:
         self.since = server.turns.now
         self.xid = 0
         self.changes: list[Change] = []
+        self.written: list[Change] = []
         self.tables: dict[int, WorldTable | None] = {}
         self.publication_changes: list[tuple[int, PublicationChange]] = []
         self.altered: set[int] = set()
@@ -97,7 +101,7 @@ class WorldTransaction:
         self.commit_us = 0
         self.is_shown = False
         self.is_over = False
-        self._works: list[Work] = []
+        self.works: list[Work] = []
         self._savepoints: list[_Savepoint] = []
 
     # Rows.
@@ -170,9 +174,10 @@ class WorldTransaction:
         """ROLLBACK TO SAVEPOINT: what was done since leaves nothing, and its locks are released."""
         place = self._place(name)
         undone = [each.work for each in self._savepoints[place:] if each.work is not None]
-        for work in undone:
-            work.is_undone = True
         if undone:
+            lsn = self.server.advance(64)
+            for work in undone:
+                work.undo(lsn)
             self.server.over(undone)
         self.changes = [each for each in self.changes if not each.work.is_undone]
         saved = self._savepoints[place]
@@ -215,7 +220,7 @@ class WorldTransaction:
         assert not self.is_over
         assert self.end_lsn is not None or not self.xid, "write_commit comes first"
         self.is_over = self.is_shown = True
-        self.server.show(self, self._works)
+        self.server.show(self, self.works)
         self._unlock(0)
 
     def commit(self) -> int | None:
@@ -229,11 +234,13 @@ class WorldTransaction:
         assert not self.is_over
         assert self.end_lsn is None, "its commit is in the WAL"
         self.is_over = True
-        for work in self._works:
-            work.is_undone = True
-        if self._works:
-            self.server.advance(64)
-            self.server.over(self._works)
+        if self.works:
+            lsn = self.server.advance(64)
+            for work in self.works:
+                work.undo(lsn)
+            if len(self.written) > self.server.streamed_after:
+                self.server.aborted.append(self)
+            self.server.over(self.works)
             self.server.running.pop(self.xid, None)
         self.server.prepared.pop(self.gid or "", None)
         self._unlock(0)
@@ -404,7 +411,7 @@ class WorldTransaction:
     def _change(self, info: WorldTable, work: Work) -> None:
         self.tables[info.oid] = info
         self.altered.add(info.oid)
-        self.changes.append(Change(self.server.advance(128), "X", info, work))
+        self._keep(Change(self.server.advance(128), "X", info, work))
 
     def _publications(self) -> dict[str, WorldPublication]:
         """Returns the publications as this transaction has them."""
@@ -429,12 +436,12 @@ class WorldTransaction:
         if not self.xid:
             self.xid = self.server.new_xid()
             self.server.running[self.xid] = self
-            self._works.append(Work(self.xid, self))
-        work = self._works[0]
+            self.works.append(Work(self.xid, self))
+        work = self.works[0]
         for savepoint in self._savepoints:
             if savepoint.work is None:
                 savepoint.work = Work(self.server.new_xid(), self)
-                self._works.append(savepoint.work)
+                self.works.append(savepoint.work)
             work = savepoint.work
         return work
 
@@ -449,7 +456,11 @@ class WorldTransaction:
         others: tuple[WorldTable, ...] = (),
     ) -> None:
         lsn = self.server.advance(64 + sum(len(cell or b"") for cell in new or ()))
-        self.changes.append(Change(lsn, kind, info, self._work(), old, new, kept, others))
+        self._keep(Change(lsn, kind, info, self._work(), old, new, kept, others))
+
+    def _keep(self, change: Change) -> None:
+        self.changes.append(change)
+        self.written.append(change)
 
     def _store(self, info: WorldTable, cells: Cells, work: Work) -> None:
         heap: Heap = self.server.heaps[info.filenode]

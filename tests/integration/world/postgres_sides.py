@@ -12,6 +12,7 @@ from psycopg import sql
 
 from cdc.base.lsn import LSN, ZERO
 from cdc.bridge.capture.copy_both import CopyBoth
+from cdc.bridge.capture.streamed import StreamedTransactions
 from cdc.bridge.decode.pgoutput import Message, PgOutputDecoder
 from cdc.bridge.decode.walsender import KEEPALIVE_TAG, parse_keepalive, standby_status
 from cdc.bridge.source.connect import connect
@@ -377,15 +378,18 @@ class RealSide:
 class Stream:
     """A reader of the script's slot."""
 
-    def __init__(self, side: Side, start: LSN = ZERO, publication: str = PUBLICATION) -> None:
+    def __init__(self, side: Side, start: LSN = ZERO, *, is_streaming: bool = False) -> None:
         self._side = side
+        self.xids: list[int | None] = []
+        """Of each message that has arrived: the id that it has inside a block."""
         self._decoder = PgOutputDecoder()
         self._arrived: list[Message] = []
         self.position = ZERO
-        self.session = CopyBoth(side.connection, application_name="reader")
+        connection = {**side.connection, **({"options": "-c logical_decoding_work_mem=64kB"} if is_streaming else {})}
+        self.session = CopyBoth(connection, application_name="reader")
         try:
             assert self.session.hold(side.slot) is not None
-            self.session.start(side.slot, publication, start)
+            self.session.start(side.slot, PUBLICATION, start, streaming=is_streaming)
         except BaseException:
             self.session.close()
             raise
@@ -396,15 +400,26 @@ class Stream:
         writer = self._side.begin()
         writer.insert(MARKS, {"id": mark})
         writer.commit()
-        self._read_until(lambda: isinstance(self._last(), Commit) and self._has(mark))
+        self._read_until(lambda: _is_end(self._arrived) and _has_mark(self._arrived, mark))
         arrived, self._arrived = self._arrived, []
         return _without_marks(arrived)
 
     def next_transaction(self) -> list[Message]:
         """Returns what has come up to the next commit."""
-        self._read_until(lambda: isinstance(self._last(), Commit))
+        self._read_until(lambda: _is_end(self._arrived))
         arrived, self._arrived = self._arrived, []
         return arrived
+
+    def whole(self) -> list[Message]:
+        """Returns what the product makes of the blocks, up to the last mark."""
+        streamed = StreamedTransactions(self.session.read, lambda: None)
+        mark = str(len(self._side.rows(MARKS))).encode()
+        decoder, messages = PgOutputDecoder(), list[Message]()
+        while not (_is_end(messages) and _has_mark(messages, mark)):
+            self.session.wait(0.1)
+            messages += [decoder.decode(each[25:]) for each in streamed.read(512) if each[0] != KEEPALIVE_TAG]
+        streamed.close()
+        return _without_marks(messages)
 
     def follow(self, lsn: LSN) -> None:
         """Read until the server says that it has sent everything before a position."""
@@ -422,12 +437,6 @@ class Stream:
         with connect(self._side.connection, application_name="watch") as conn:
             eventually(lambda: not state_of(conn, self._side.slot).active)
 
-    def _last(self) -> Message | None:
-        return self._arrived[-1] if self._arrived else None
-
-    def _has(self, mark: bytes) -> bool:
-        return any(isinstance(each, Insert) and _is_mark(each) and each.new[0] == mark for each in self._arrived[-4:])
-
     def _read_until(self, is_done: Callable[[], bool]) -> None:
         for _ in range(10_000):
             if is_done():
@@ -438,6 +447,7 @@ class Stream:
                     self.position = max(self.position, parse_keepalive(frame).end_lsn)
                 else:
                     self._arrived.append(self._decoder.decode(frame[25:]))
+                    self.xids.append(self._decoder.stream_xid)
         raise AssertionError(f"the stream does not bring what was expected: {self._arrived}")
 
 
@@ -508,6 +518,14 @@ def _without_marks(messages: list[Message]) -> list[Message]:
             continue
         kept.append(each)
     return kept
+
+
+def _is_end(messages: list[Message]) -> bool:
+    return bool(messages) and isinstance(messages[-1], Commit)
+
+
+def _has_mark(messages: list[Message], mark: bytes) -> bool:
+    return any(isinstance(each, Insert) and _is_mark(each) and each.new[0] == mark for each in messages[-4:])
 
 
 def _is_mark(insert: Insert) -> bool:

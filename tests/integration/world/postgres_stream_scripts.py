@@ -10,13 +10,14 @@ from cdc.base.lsn import LSN, ZERO
 from cdc.bridge.capture.copy_both import CopyBoth
 from cdc.bridge.capture.reading import shape_of
 from cdc.bridge.capture.reread import current_snapshot, reread
+from cdc.bridge.decode.pgoutput import Message
 from cdc.bridge.decode.walsender import standby_status
 from cdc.bridge.source.catalog import exists, find_tables, names_of
 from cdc.bridge.source.connect import connect
 from cdc.bridge.source.publication import inspect_publication
 from cdc.bridge.source.slot import create_slot, drop_slot, inspect_slot
 from cdc.bridge.source.slot_lock import lock_holder
-from cdc.contract.change import Begin, Commit
+from cdc.contract.change import Begin, Commit, StreamAbort, StreamCommit, StreamStart
 from tests.integration.world.postgres_observed import (
     BIG,
     ITEMS,
@@ -403,6 +404,66 @@ def an_unpublished_transaction_leaves_only_a_position(side: Side) -> list[Any]:
         end = written(side)
         stream.follow(end)
         return [first, stream.position >= end, told(stream.so_far())]
+
+
+@into(SCRIPTS)
+def a_large_transaction_is_sent_in_blocks(side: Side) -> list[Any]:
+    prepare(side, ITEMS)
+    stream = Stream(side, is_streaming=True)
+    large, lost = side.begin(), side.begin()
+    _fill(large, 100)
+    large.savepoint("a")
+    _fill(large, 200)
+    _fill(lost, 300)
+    xids = [side.xid(large), side.xid(lost)]
+    arrived = stream.so_far()
+    has_begun = _begun(arrived)
+    large.rollback_to("a")
+    large.update("items", {"id": b"100"}, {"name": b"later"})
+    large.savepoint("b")
+    _fill(large, 400)
+    large.release("b")
+    lost.abort()
+    done(side, adds(1))
+    arrived += stream.so_far()
+    large.commit()
+    done(side, adds(2))
+    arrived += stream.so_far()
+    observed = [has_begun == _begun(arrived) == set(xids), _ends(arrived), *_rows_of(arrived, stream.xids, xids[0])]
+    stream.close()
+    stream = Stream(side, is_streaming=True)
+    whole = told(stream.whole())
+    stream.close()
+    stream = Stream(side)
+    observed += [whole, whole == told(stream.so_far())]
+    stream.close()
+    return observed
+
+
+def _fill(writer: Writer, first: int) -> None:
+    for key in range(first, first + 50):
+        writer.insert("items", {"id": b"%d" % key, "name": b"n", "body": BIG})
+
+
+def _begun(messages: list[Message]) -> set[int]:
+    return {each.xid for each in messages if isinstance(each, StreamStart) and each.first_segment}
+
+
+def _ends(messages: list[Message]) -> list[Any]:
+    """Returns how transactions that were sent in blocks ended, and their parts that were rolled back."""
+    found: list[Any] = []
+    for each in messages:
+        if isinstance(each, StreamAbort):
+            found.append(("abort", Xid(each.xid), each.xid == each.subxid))
+        elif isinstance(each, StreamCommit):
+            found.append(("commit", Xid(each.xid)))
+    return sorted(found)
+
+
+def _rows_of(messages: list[Message], xids: list[int | None], top: int) -> list[Any]:
+    """Returns the rows of a transaction that were not rolled back, and how they are divided by ids of parts."""
+    undone = {each.subxid for each in messages if isinstance(each, StreamAbort)}
+    return [top not in undone, len(undone), sorted({Xid(each) for each in xids if each is not None} - undone)]
 
 
 # Slots.

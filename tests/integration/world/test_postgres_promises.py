@@ -54,7 +54,9 @@ def the_world(seed: int) -> Iterator[WorldSide]:
         patch.setattr(psycopg, "connect", world.connect)
         patch.setattr(copy_both, "select", world.select)
         patch.setattr(chunk, "select", world.select)
-        yield WorldSide(world, world.add(WorldServer(turns)), turns)
+        server = world.add(WorldServer(turns))
+        server.streamed_after = 7
+        yield WorldSide(world, server, turns)
 
 
 def seen_in_the_world(script: Script) -> list[Any]:
