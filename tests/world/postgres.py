@@ -53,17 +53,22 @@ class WorldSlot:
 
     Attributes:
         confirmed: everything that commits before it is confirmed.
+        saved: where the slot is after a crash.
         reader: the session that reads from it.
         is_lost: whether the server has given up the WAL that it needs.
     """
 
-    __slots__ = ("confirmed", "is_lost", "name", "reader")
+    __slots__ = ("confirmed", "is_lost", "name", "reader", "saved")
 
     def __init__(self, name: str, confirmed: int) -> None:
         self.name = name
-        self.confirmed = confirmed
+        self.confirmed = self.saved = confirmed
         self.reader: ServerSession | None = None
         self.is_lost = False
+
+    def save(self) -> None:
+        """Write the confirmed position to disk, as a checkpoint does."""
+        self.saved = self.confirmed
 
 
 class Altered(NamedTuple):
@@ -85,11 +90,14 @@ class WorldServer:
     Attributes:
         tables: what everybody's catalog shows, by oid.
         publications: the publications that everybody sees, by name.
+        aborted: the large transactions that were rolled back.
+        published_at: where commits that altered a publication end.
         commits: the transactions whose commit is in the WAL, in that order.
         insert_lsn: the end of the WAL.
         flush_lsn: the end of the WAL that is on disk, and thus streamed.
         toast_bytes: longer values are stored out of line.
         block_stride: how many of a reader's blocks a block counts for; large to divide a small table into chunks.
+        streamed_after: how many changes of a transaction fit into memory.
         upstream: the server whose WAL this one replays; None for a primary.
         is_away: whether nobody listens.
         answers: whether it does what it is asked; if not, whoever asks waits.
@@ -109,7 +117,9 @@ class WorldServer:
         self.heaps: dict[int, Heap] = {}
         self.publications: dict[str, WorldPublication] = {}
         self.commits: list[WorldTransaction] = []
+        self.aborted: list[WorldTransaction] = []
         self.altered: list[Altered] = [Altered(0, {}, {})]
+        self.published_at: list[int] = []
         self.insert_lsn = self.flush_lsn = FIRST_LSN
         self.next_xid, self.latest_completed = first_xid, first_xid - 1
         self.running: dict[int, WorldTransaction] = {}
@@ -120,6 +130,7 @@ class WorldServer:
         self.advisory: dict[str, ServerSession] = {}
         self.toast_bytes = 2_000
         self.block_stride = 1
+        self.streamed_after = 1_000
         self.upstream: WorldServer | None = None
         self.standbys: list[WorldServer] = []
         self.replayed = 0
@@ -143,7 +154,7 @@ class WorldServer:
         """VACUUM FULL: the rows move into another file, without a word in the stream."""
         transaction = self.begin()
         info = transaction.to_alter(table)
-        versions = [each for each in self.heaps[info.filenode].versions if not _is_dead(each)]
+        versions = [each for each in self.heaps[info.filenode].versions if not each.is_dead]
         transaction.replace_file(table, versions)
         transaction.commit()
 
@@ -194,8 +205,9 @@ class WorldServer:
             if self.flush_lsn < self.insert_lsn:
                 found.append(self.flush)
             found += [each.show for each in self.commits[-16:] if not each.is_over]
-        elif self.replayed < self.upstream.flush_lsn:
-            found.append(self.replay)
+            found += [each.save for each in self.slots.values() if each.saved < each.confirmed]
+        elif self.replayed < self.upstream.flush_lsn and not self.upstream.is_away:
+            found += [each.end for each in self._in_the_way()] or [self.replay]
         for session in self.sessions:
             found += session.steps()
         return found
@@ -213,10 +225,18 @@ class WorldServer:
             else:
                 session.is_orphan = True
 
-    def go_away(self) -> None:
-        """Stop: all sessions break, their transactions are rolled back, and nobody listens until ``come_back``."""
+    def go_away(self, *, is_crash: bool = True) -> None:
+        """Stop: all sessions break, their transactions are rolled back, and nobody listens until ``come_back``.
+
+        Args:
+            is_crash: forget what slots were told since they were last saved.
+        """
         assert all(each.end_lsn is None or each.end_lsn <= self.flush_lsn for each in self.commits), "not modelled"
         self.is_away = True
+        for slot in self.slots.values():
+            if is_crash:
+                slot.confirmed = slot.saved
+            slot.save()
         for session in list(self.sessions):
             session.end()
         for transaction in list(self.running.values()):
@@ -246,19 +266,30 @@ class WorldServer:
         made.version, made.toast_bytes, made.block_stride = self.version, self.toast_bytes, self.block_stride
         made.heaps, made.commits, made.altered = self.heaps, self.commits, self.altered
         self.standbys.append(made)
-        made.replay()
+        made.replay(self.flush_lsn)
         return made
 
     def replay(self, lsn: int | None = None) -> None:
-        """Show what the upstream has flushed, up to a position; without one, up to the next commit or the end."""
+        """Show what the upstream has flushed, up to a position; without one, up to the next commit or the end.
+
+        It stops before a commit that has altered a table which somebody reads here.
+        """
         assert self.upstream is not None
-        end = self.upstream.flush_lsn
-        if lsn is None:
+        end = self.upstream.flush_lsn if lsn is None else min(lsn, self.upstream.flush_lsn)
+        while self.replayed < end and not self._in_the_way():
             later = bisect_right(self.commits, self.replayed, key=_end)
-            lsn = _end(self.commits[later]) if later < len(self.commits) and self.replayed else end
-        self.replayed = min(lsn, end)
+            self.replayed = min(end, _end(self.commits[later]) if later < len(self.commits) else end)
+            if lsn is None:
+                break
         self.tables = self.tables_at(self.replayed)
         self.publications = self.publications_at(self.replayed)
+
+    def _in_the_way(self) -> list[ServerSession]:
+        """Returns sessions of a standby that have locked a table which the next commit has altered."""
+        later = bisect_right(self.commits, self.replayed, key=_end)
+        altered = self.commits[later].tables if later < len(self.commits) else {}
+        holders = [holder for oid in altered for holder, _ in self.locks.get(oid, ())]
+        return [each for each in self.sessions if each.transaction in holders or each in holders]
 
     def promote(self) -> None:
         """Take over as a primary on a timeline of its own. What was not replayed is lost, and so are the slots."""
@@ -271,6 +302,7 @@ class WorldServer:
         known = [each for each in (*self.commits, *upstream.running.values()) if each.changes]
         self.next_xid = max((each.xid for each in known if each.changes[0].lsn < left), default=699) + 1
         self.altered = [each for each in self.altered if each.lsn <= left]
+        self.published_at = [each for each in upstream.published_at if each <= left]
         self.heaps = {name: _as_of(heap, left) for name, heap in self.heaps.items()}
         self.commits = self.commits[:kept]
         self.latest_completed = self.next_xid - 1
@@ -331,8 +363,10 @@ class WorldServer:
         self.commits.append(transaction)
         if transaction.tables or transaction.publication_changes:
             publications = dict(self.altered[-1].publications)
-            for change in transaction.publication_changes:
+            for _, change in transaction.publication_changes:
                 change(publications)
+            if transaction.publication_changes:
+                self.published_at.append(transaction.end_lsn)
             self.altered.append(Altered(transaction.end_lsn, dict(transaction.tables), publications))
 
     def show(self, transaction: WorldTransaction, works: Sequence[Work]) -> None:
@@ -342,7 +376,7 @@ class WorldServer:
                 self.tables.pop(oid, None)
             else:
                 self.tables[oid] = info
-        for change in transaction.publication_changes:
+        for _, change in transaction.publication_changes:
             change(self.publications)
         self.over(works)
         self.running.pop(transaction.xid, None)
@@ -409,11 +443,6 @@ def _end(transaction: WorldTransaction) -> int:
     return transaction.end_lsn
 
 
-def _is_dead(version: RowVersion) -> bool:
-    remover = version.remover
-    return version.writer.is_undone or (remover is not None and not remover.is_undone and remover.top.is_shown)
-
-
 def _as_of(heap: Heap, lsn: int) -> Heap:
     """Returns what a position has of a file: no version and no removal that committed later."""
     copy, sees = Heap(), Sees(0, 0, frozenset(), lsn)
@@ -423,4 +452,5 @@ def _as_of(heap: Heap, lsn: int) -> Heap:
             kept = RowVersion(version.cells, version.writer, version.block)
             kept.remover = version.remover if version.remover and sees.is_done(version.remover) else None
             copy.versions.append(kept)
+            copy.current.append(kept)
     return copy

@@ -13,7 +13,7 @@ E = TypeVar("E", bound=psycopg.Error)
 def failure(kind: type[E], message: str) -> E:
     """Returns the error of a SQLSTATE with the server's words."""
     state = (kind.sqlstate or "").encode()
-    told = {DiagnosticField.MESSAGE_PRIMARY: message.encode(), DiagnosticField.SQLSTATE: state}
+    told: dict[int, bytes | None] = {DiagnosticField.MESSAGE_PRIMARY: message.encode(), DiagnosticField.SQLSTATE: state}
     return kind(message, info=told)
 
 

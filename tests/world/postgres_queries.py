@@ -193,7 +193,9 @@ def _snapshot_end(session: ServerSession, values: Any, found: Found) -> Answered
 @_answers(r"SELECT pg_catalog\.pg_current_snapshot\(\)::text, pg_catalog\.pg_current_wal_insert_lsn\(\)::text$")
 def _sight(session: ServerSession, values: Any, found: Found) -> Answered:
     assert session.server.upstream is None
-    return [(session.sees().text, _position(session.server.insert_lsn))]
+    sees = session.sees()
+    session.server.turns.turn()  # the server takes the snapshot first, and others go on meanwhile
+    return [(sees.text, _position(session.server.insert_lsn))]
 
 
 @_answers(r"SELECT pg_catalog\.pg_logical_emit_message\(true, 'cdc', ''\) WHERE NOT pg_catalog\.pg_is_in_recovery\(\)$")
@@ -269,7 +271,7 @@ def _lock_holder(session: ServerSession, values: Any, found: Found) -> Answered:
 
 @_answers(
     r"START_REPLICATION SLOT \"(?P<slot>[^\"]+)\" LOGICAL (?P<lsn>\S+)"
-    r" \(proto_version '(?:1'|2', streaming 'on'), publication_names '\"(?P<publication>[^\"']+)\"'\)$"
+    r" \(proto_version '(?:1'|(?P<streaming>2', streaming 'on')), publication_names '\"(?P<publication>[^\"']+)\"'\)$"
 )
 def _start_replication(session: ServerSession, values: Any, found: Found) -> Answered:
     server, name = session.server, found["slot"]
@@ -282,7 +284,8 @@ def _start_replication(session: ServerSession, values: Any, found: Found) -> Ans
         message = f'can no longer get changes from replication slot "{name}"'
         raise failure(errors.ObjectNotInPrerequisiteState, message)
     slot.reader, session.slot = session, slot
-    session.sender = Walsender(server, found["publication"], max(slot.confirmed, LSN.parse(found["lsn"])))
+    start = max(slot.confirmed, LSN.parse(found["lsn"]))
+    session.sender = Walsender(server, found["publication"], start, is_streaming=found["streaming"] is not None)
     return []
 
 
@@ -338,7 +341,8 @@ def _table_row(session: ServerSession, info: WorldTable) -> tuple[Any, ...]:
     ]
     names = [each.name for each in columns]
     toastable = [each.name for each in columns if each.type_oid in VARIABLE]
-    head = (info.namespace, info.name, "r", info.identity, names, toastable, indexes, 0, [], [], info.oid)
+    none: list[Any] = []
+    head = (info.namespace, info.name, "r", info.identity, names, toastable, indexes, 0, none, none, info.oid)
     return (*head, [each.number for each in columns], [], info.filenode == info.oid)
 
 
@@ -523,6 +527,7 @@ def _locked(session: ServerSession, quoted: str) -> WorldTable:
 def _moment(session: ServerSession, values: Any, found: Found) -> Answered:
     assert session.server.upstream is None
     sees = session.sees()
+    session.server.turns.turn()  # as for a sight
     return [(sees.text, _position(session.server.insert_lsn), quoted_name(session, values[0]).filenode)]
 
 

@@ -120,14 +120,25 @@ class Work:
     Attributes:
         top: the transaction that it is part of.
         is_undone: whether it was rolled back.
+        undone_at: where the WAL says so.
     """
 
-    __slots__ = ("is_undone", "top", "xid")
+    __slots__ = ("is_undone", "top", "undone_at", "xid")
 
     def __init__(self, xid: int, top: WorldTransaction) -> None:
         self.xid = xid
         self.top = top
         self.is_undone = False
+        self.undone_at = 0
+
+    def undo(self, lsn: int) -> None:
+        """Note that it is rolled back, by a record at this position."""
+        if not self.is_undone:
+            self.is_undone, self.undone_at = True, lsn
+
+    def is_undone_before(self, lsn: int) -> bool:
+        """Whether the WAL before a position says that it was rolled back."""
+        return self.is_undone and self.undone_at < lsn
 
 
 class RowVersion:
@@ -141,28 +152,42 @@ class RowVersion:
         self.remover: Work | None = None
         self.block = block
 
+    @property
+    def is_dead(self) -> bool:
+        """Whether no new snapshot will ever see it."""
+        remover = self.remover
+        return self.writer.is_undone or (remover is not None and not remover.is_undone and remover.top.is_shown)
+
 
 class Heap:
-    """A file of row versions. Blocks are counted as a chunk's reader counts them."""
+    """A file of row versions.
 
-    __slots__ = ("blocks", "versions")
+    Attributes:
+        versions: all that were ever written, for old snapshots and for the history.
+        current: those that may be alive, for writers; some of them are dead.
+        blocks: how many blocks it has.
+    """
+
+    __slots__ = ("blocks", "current", "versions")
 
     def __init__(self) -> None:
         self.versions: list[RowVersion] = []
+        self.current: list[RowVersion] = []
         self.blocks = 0
 
     def add(self, cells: Cells, writer: Work, block: int) -> None:
         """Put a version into a block, which may be a new one."""
-        self.versions.append(RowVersion(cells, writer, block))
+        version = RowVersion(cells, writer, block)
+        self.versions.append(version)
+        self.current.append(version)
         self.blocks = max(self.blocks, block + 1)
 
     def free_blocks(self) -> list[int]:
         """Returns the blocks with room: what nobody can see any more leaves room for others."""
+        self.current = [each for each in self.current if not each.is_dead]
         used = [0] * self.blocks
-        for version in self.versions:
-            remover = version.remover
-            if not version.writer.is_undone and not (remover and not remover.is_undone and remover.top.is_shown):
-                used[version.block] += 1
+        for version in self.current:
+            used[version.block] += 1
         return [block for block, count in enumerate(used) if count < ROWS_PER_BLOCK]
 
 

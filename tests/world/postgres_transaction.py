@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from psycopg import errors
 
@@ -31,7 +31,7 @@ WRITE: Final = "RowExclusiveLock"
 PUBLISH: Final = "ShareUpdateExclusiveLock"
 ALTER: Final = "AccessExclusiveLock"
 
-PublicationChange = Callable[[dict[str, WorldPublication]], None]
+PublicationChange = Callable[[dict[str, WorldPublication]], object]
 
 
 class WouldWait(Exception):
@@ -73,11 +73,14 @@ class WorldTransaction:
     Attributes:
         xid: its id, from its first write on.
         pid: its server process; None once it is prepared.
+        changes: what it has done.
+        written: the same, with what was rolled back to a savepoint.
         tables: the tables as it has them, where they differ from what everybody sees; None for those that are gone.
         commit_lsn: where its commit record begins.
         end_lsn: where its commit record ends; None before ``write_commit``.
         is_shown: whether new snapshots see it.
         is_over: whether it was rolled back, or is shown.
+        works: itself and its subtransactions, as far as they wrote something.
     """
 
     def __init__(self, server: WorldServer, pid: int, application: str) -> None:
@@ -87,8 +90,9 @@ class WorldTransaction:
         self.since = server.turns.now
         self.xid = 0
         self.changes: list[Change] = []
+        self.written: list[Change] = []
         self.tables: dict[int, WorldTable | None] = {}
-        self.publication_changes: list[PublicationChange] = []
+        self.publication_changes: list[tuple[int, PublicationChange]] = []
         self.altered: set[int] = set()
         self.locks: list[tuple[int, str]] = []
         self.gid: str | None = None
@@ -97,7 +101,7 @@ class WorldTransaction:
         self.commit_us = 0
         self.is_shown = False
         self.is_over = False
-        self._works: list[Work] = []
+        self.works: list[Work] = []
         self._savepoints: list[_Savepoint] = []
 
     # Rows.
@@ -155,9 +159,10 @@ class WorldTransaction:
         infos = [self.to_alter(each) for each in tables]
         work = self._work()
         assert not any(each.oid in self.tables and each.oid not in self.server.tables for each in infos), "not modelled"
-        self._log("T", infos[0], others=tuple(infos[1:]))
         for info in infos:
             self._change(replace(info, filenode=self.server.new_file()), work)
+        # The record comes after the new files are in the catalog, so the relations are described again before it
+        self._log("T", infos[0], others=tuple(infos[1:]))
 
     # Subtransactions and the end.
 
@@ -169,11 +174,12 @@ class WorldTransaction:
         """ROLLBACK TO SAVEPOINT: what was done since leaves nothing, and its locks are released."""
         place = self._place(name)
         undone = [each.work for each in self._savepoints[place:] if each.work is not None]
-        for work in undone:
-            work.is_undone = True
         if undone:
+            lsn = self.server.advance(64)
+            for work in undone:
+                work.undo(lsn)
             self.server.over(undone)
-        self.changes = [each for each in self.changes if not each.work.is_undone or each.kind == "X"]
+        self.changes = [each for each in self.changes if not each.work.is_undone]
         saved = self._savepoints[place]
         self.tables = saved.tables
         del self.publication_changes[saved.publication_changes :]
@@ -214,7 +220,7 @@ class WorldTransaction:
         assert not self.is_over
         assert self.end_lsn is not None or not self.xid, "write_commit comes first"
         self.is_over = self.is_shown = True
-        self.server.show(self, self._works)
+        self.server.show(self, self.works)
         self._unlock(0)
 
     def commit(self) -> int | None:
@@ -228,11 +234,13 @@ class WorldTransaction:
         assert not self.is_over
         assert self.end_lsn is None, "its commit is in the WAL"
         self.is_over = True
-        for work in self._works:
-            work.is_undone = True
-        if self._works:
-            self.server.advance(64)
-            self.server.over(self._works)
+        if self.works:
+            lsn = self.server.advance(64)
+            for work in self.works:
+                work.undo(lsn)
+            if len(self.written) > self.server.streamed_after:
+                self.server.aborted.append(self)
+            self.server.over(self.works)
             self.server.running.pop(self.xid, None)
         self.server.prepared.pop(self.gid or "", None)
         self._unlock(0)
@@ -255,7 +263,8 @@ class WorldTransaction:
         info = self.to_alter(table)
         self._change(info, self._work())
         self.tables[info.oid] = None
-        self.publication_changes.append(lambda publications: _forget(publications, info.oid))
+        if any(info.oid in each.entries for each in self._publications().values()):
+            self._publish(lambda publications: _forget(publications, info.oid))
 
     def rename_table(self, table: str, name: str) -> None:
         """ALTER TABLE … RENAME TO, within its schema."""
@@ -299,20 +308,20 @@ class WorldTransaction:
 
     def create_publication(self, name: str, tables: Sequence[str] | None) -> None:
         """CREATE PUBLICATION … FOR TABLE, or FOR ALL TABLES if ``tables`` is None."""
-        if name in self.server.publications:
+        if name in self._publications():
             raise failure(errors.DuplicateObject, f'publication "{name}" already exists')
         infos = [self._table(each) for each in tables or ()]
         for info in infos:
             self.lock_oid(info.oid, PUBLISH)
         entries = {info.oid: self.server.new_oid() for info in infos}
         made = WorldPublication(name, self.server.new_oid(), self._work().xid, tables is None, entries)
-        self.publication_changes.append(lambda publications: publications.update({name: made}))
+        self._publish(lambda publications: publications.update({name: made}))
 
     def alter_publication(
         self, name: str, *, add: Iterable[str] = (), drop: Iterable[str] = (), to: Iterable[str] | None = None
     ) -> None:
         """ALTER PUBLICATION … ADD TABLE, DROP TABLE or SET TABLE (``to``)."""
-        before = self.server.publications.get(name)
+        before = self._publications().get(name)
         if before is None:
             raise failure(errors.UndefinedObject, f'publication "{name}" does not exist')
         added, dropped = ({self._table(each).oid: each for each in names} for names in (add, drop))
@@ -330,13 +339,13 @@ class WorldTransaction:
             self.lock_oid(oid, PUBLISH)
         self._work()
         entries = {oid: self.server.new_oid() for oid in added}
-        self.publication_changes.append(lambda publications: _renew(publications, name, entries, dropped.keys()))
+        self._publish(lambda publications: _renew(publications, name, entries, dropped.keys()))
 
     def drop_publication(self, name: str) -> None:
         """DROP PUBLICATION."""
-        assert name in self.server.publications
+        assert name in self._publications()
         self._work()
-        self.publication_changes.append(lambda publications: publications.pop(name, None) and None)
+        self._publish(lambda publications: publications.pop(name))
 
     # What statements are made of.
 
@@ -395,14 +404,27 @@ class WorldTransaction:
             raise failure(errors.UndefinedTable, f'relation "{table}" does not exist')
         return found
 
-    def _alter(self, table: str, **to: object) -> None:
+    def _alter(self, table: str, **to: Any) -> None:
         info, work = self.to_alter(table), self._work()
-        self._change(replace(info, **to), work)  # type: ignore[arg-type] - the names are those of its fields
+        self._change(replace(info, **to), work)
 
     def _change(self, info: WorldTable, work: Work) -> None:
         self.tables[info.oid] = info
         self.altered.add(info.oid)
-        self.changes.append(Change(self.server.advance(128), "X", info, work))
+        self._keep(Change(self.server.advance(128), "X", info, work))
+
+    def _publications(self) -> dict[str, WorldPublication]:
+        """Returns the publications as this transaction has them."""
+        if not self.publication_changes:
+            return self.server.publications
+        publications = dict(self.server.publications)
+        for _, change in self.publication_changes:
+            change(publications)
+        return publications
+
+    def _publish(self, change: PublicationChange) -> None:
+        self._work()
+        self.publication_changes.append((self.server.advance(128), change))
 
     def _place(self, name: str) -> int:
         names = [each.name for each in self._savepoints]
@@ -414,12 +436,12 @@ class WorldTransaction:
         if not self.xid:
             self.xid = self.server.new_xid()
             self.server.running[self.xid] = self
-            self._works.append(Work(self.xid, self))
-        work = self._works[0]
+            self.works.append(Work(self.xid, self))
+        work = self.works[0]
         for savepoint in self._savepoints:
             if savepoint.work is None:
                 savepoint.work = Work(self.server.new_xid(), self)
-                self._works.append(savepoint.work)
+                self.works.append(savepoint.work)
             work = savepoint.work
         return work
 
@@ -434,7 +456,11 @@ class WorldTransaction:
         others: tuple[WorldTable, ...] = (),
     ) -> None:
         lsn = self.server.advance(64 + sum(len(cell or b"") for cell in new or ()))
-        self.changes.append(Change(lsn, kind, info, self._work(), old, new, kept, others))
+        self._keep(Change(lsn, kind, info, self._work(), old, new, kept, others))
+
+    def _keep(self, change: Change) -> None:
+        self.changes.append(change)
+        self.written.append(change)
 
     def _store(self, info: WorldTable, cells: Cells, work: Work) -> None:
         heap: Heap = self.server.heaps[info.filenode]
@@ -457,7 +483,7 @@ class WorldTransaction:
             WouldWait: somebody else has changed it, and is not over.
         """
         wanted = [(info.attribute(name).number, value) for name, value in where.items()]
-        for version in reversed(self.server.heaps[info.filenode].versions):
+        for version in reversed(self.server.heaps[info.filenode].current):
             if all(info.cell(version.cells, number) == value for number, value in wanted):
                 top = version.writer.top
                 if version.writer.is_undone or not (top is self or top.is_shown):
@@ -479,7 +505,7 @@ class WorldTransaction:
         for index in info.indexes:
             wanted = [(number, cells[number - 1]) for number in index.numbers]
             assert all(value is not None for _, value in wanted), "a key is not null"
-            for version in self.server.heaps[info.filenode].versions:
+            for version in self.server.heaps[info.filenode].current:
                 if version is own or version.writer.is_undone:
                     continue
                 if not all(info.cell(version.cells, number) == value for number, value in wanted):
@@ -490,7 +516,7 @@ class WorldTransaction:
                     raise failure(errors.UniqueViolation, f"duplicate key value violates {index.name}")
 
     def _refuse_without_identity(self, info: WorldTable, doing: str) -> None:
-        is_published = any(each.carries(info.oid) for each in self.server.publications.values())
+        is_published = any(each.carries(info.oid) for each in self._publications().values())
         if is_published and not info.identity_numbers:
             raise failure(
                 errors.ObjectNotInPrerequisiteState,
