@@ -10,8 +10,10 @@ The order matters:
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 import structlog
@@ -59,7 +61,33 @@ from cdc.kafka.publish.row_producer import RowProducer
 from cdc.kafka.publish.topics import TopicAdmin, history_message_bytes
 from cdc.kafka.replay.definitions import read_definitions
 
+_AGAIN_S: Final = 60.0
+"""Two bridges of one name fence each other as often as they start, which takes them seconds."""
+
 log = structlog.get_logger("cdc.bridge")
+
+
+class Fencings:
+    """Tells a bridge that was late from one that has the same name, when this one was fenced while it held its slot.
+
+    A bridge fences the others once it holds the slot. If its session ends while it waits for Kafka, for instance
+    because PostgreSQL restarts, it fences whoever has got the slot in the meantime, notices, and waits. That happens
+    once. A bridge of the same name with a slot of its own fences this one each time it is fenced itself.
+    """
+
+    def __init__(self) -> None:
+        self._at = -math.inf
+
+    def met(self, error: FencedError) -> CdcError:
+        """Returns what to raise: at first that another bridge took over, which is tried again."""
+        now = time.monotonic()
+        is_again, self._at = now - self._at < _AGAIN_S, now
+        if not is_again:
+            return _taken_over(error)
+        return FencedError(
+            f"{error.message}, although this one holds its slot: another bridge has the same name, and another slot",
+            remedy="give each bridge a `name` of its own: topics, slot and transactional id are named after it",
+        )
 
 
 class BridgeSession:
@@ -72,6 +100,7 @@ class BridgeSession:
         meter: the process's metrics.
         counts: counters by table, kept over all attempts.
         decoding: failures to decode, kept over all attempts.
+        fencings: what fenced this bridge while it held its slot, kept over all attempts.
     """
 
     def __init__(
@@ -80,9 +109,12 @@ class BridgeSession:
         scope: ScopeWatch,
         works: Callable[[], None],
         meter: BridgeMeter,
+        *,
         counts: CountsByTable,
         decoding: Decoding,
+        fencings: Fencings,
     ) -> None:
+        self._fencings = fencings
         self._config = config
         self._stop = scope.new_session()
         self._scope = scope
@@ -111,9 +143,7 @@ class BridgeSession:
         try:
             self._run()
         except FencedError as error:
-            if not self._has_slot():
-                raise _taken_over(error) from error
-            raise _namesake(error) from error
+            raise (self._fencings.met(error) if self._has_slot() else _taken_over(error)) from error
         finally:
             if self._publisher is not None and self._publisher.is_open:
                 self._meter.aborted()
@@ -326,12 +356,4 @@ def _taken_over(error: FencedError) -> TakenOver:
     return TakenOver(
         error.message,
         remedy="leave this bridge waiting: it takes over when the other one ends; or stop one of the two",
-    )
-
-
-def _namesake(error: FencedError) -> FencedError:
-    """Returns the error for a bridge that was fenced while it held its slot, which no waiting bridge does."""
-    return FencedError(
-        f"{error.message}, although this one holds its slot: another bridge has the same name, and another slot",
-        remedy="give each bridge a `name` of its own: topics, slot and transactional id are named after it",
     )

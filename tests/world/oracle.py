@@ -17,6 +17,7 @@ from tests.world.kafka import KafkaCluster
 from tests.world.kafka_log import PartitionLog
 from tests.world.postgres import WorldServer
 from tests.world.postgres_tables import Row, WorldTable
+from tests.world.programs import NAME
 
 INT8: Final = 20
 LEFT_OUT: Final = "doc"
@@ -32,15 +33,21 @@ class Wrong(AssertionError):
 
 
 def shown(table: WorldTable, row: Row) -> Shown:
-    """Returns a row as its JSON has it: integers are numbers, and all else is text."""
+    """Returns a row as its JSON has it: integers are numbers, all else is text, and what is null is left out.
+
+    A row that is older than a column has no value for it, and neither has its record.
+    """
+    values = ((each, row[each.name]) for each in table.columns)
     return {
-        each.name: None
-        if (value := row[each.name]) is None
-        else int(value)
-        if each.type_oid == INT8
-        else value.decode()
-        for each in table.columns
+        each.name: int(value) if each.type_oid == INT8 else value.decode()
+        for each, value in values
+        if value is not None
     }
+
+
+def read_row(value: bytes) -> Shown:
+    """Returns the row of a record in the same form."""
+    return {name: each for name, each in json.loads(value).items() if each is not None}
 
 
 def key_of(table: WorldTable, row: Shown) -> str:
@@ -83,6 +90,21 @@ class SourceHistory:
                 elif change.kind == "T":
                     for table in (change.table, *change.others):
                         self._truncate(f"{table.namespace}.{table.name}", commit.end_lsn)
+            if commit.tables:
+                self._altered(commit.end_lsn)
+
+    def _altered(self, lsn: int) -> None:
+        """Note the rows that tables have because another one has taken their name."""
+        for table in {
+            *self._versions,
+            *(f"{each.namespace}.{each.name}" for each in self._server.tables_at(lsn).values()),
+        }:
+            known = self._versions.setdefault(table, {})
+            now = rows_at(self._server, table, lsn)
+            for key in {*known, *now}:
+                versions = known.setdefault(key, [])
+                if (row := now.get(key)) != (versions[-1][1] if versions else None):
+                    versions.append((lsn, row))
 
     def _add(self, table: WorldTable, cells: Any, lsn: int, new: Any) -> None:
         if cells is None:
@@ -111,19 +133,20 @@ class TopicAudit:
 
     Args:
         cluster: the brokers.
-        topic: its name.
         table: ``schema.table``.
         history: the source's.
+        begins_anew: whether another table may take the name, so that the topic is emptied.
         in_order: whether no record may be older than the one before it. With ``delivery: idempotent``, a bridge that
             stood still may send rows after newer ones of the bridge that took over; these are published again.
     """
 
     def __init__(
-        self, cluster: KafkaCluster, topic: str, table: str, history: SourceHistory, *, in_order: bool = True
+        self, cluster: KafkaCluster, table: str, history: SourceHistory, *, begins_anew: bool, in_order: bool
     ) -> None:
+        self._begins_anew = begins_anew
         self._in_order = in_order
         self._cluster = cluster
-        self._topic = topic
+        self._topic = f"{NAME}.{table}"
         self._table = table
         self._history = history
         self._positions: dict[int, int] = {}
@@ -152,7 +175,7 @@ class TopicAudit:
             value = message.value()
             offset = message.offset()
             assert offset is not None
-            seen = Seen(log.number, offset, None if value is None else json.loads(value), _header(message))
+            seen = Seen(log.number, offset, None if value is None else read_row(value), _header(message))
             self.records += 1
             self._judge(key, seen)
             if seen.value is None:
@@ -161,8 +184,8 @@ class TopicAudit:
                 self.fold[key] = seen
 
     def _judge(self, key: str, seen: Seen) -> None:
-        if seen.value is None and key not in self.fold:
-            return  # a tombstone for what nobody has, as a repair or a TRUNCATE may write it
+        if seen.value is None and (key not in self.fold or self._begins_anew):
+            return  # a tombstone for what nobody has, or for each key of a topic that begins anew with other rows
         versions = self._history.versions(self._table, key)
         place = self._places.get(key, 0) if self._in_order else 0
         for number in range(place, len(versions)):
@@ -199,16 +222,22 @@ def _is_reread(versions: list[tuple[int, Shown | None]], number: int, seen: Seen
     it is of a later transaction, the record has to say so.
     """
     lsn, version = versions[number]
-    if version is None or seen.value is None or {**version, LEFT_OUT: None} != {**seen.value, LEFT_OUT: None}:
+    if version is None or seen.value is None or {**version, LEFT_OUT: 0} != {**seen.value, LEFT_OUT: 0}:
         return False
-    later = [each for each, row in versions[number + 1 :] if row is not None and row[LEFT_OUT] == seen.value[LEFT_OUT]]
+    later = [
+        each
+        for each, row in versions[number + 1 :]
+        if row is not None and row.get(LEFT_OUT) == seen.value.get(LEFT_OUT)
+    ]
     return bool(later) and (later[0] == lsn or b"toast=newer" in seen.header)
 
 
 def rows_at(server: WorldServer, table: str, lsn: int) -> dict[str, Shown]:
     """Returns what the source held at a position, by key."""
     found = server.rows_at(table, lsn)
-    info = next(each for each in server.tables_at(lsn).values() if f"{each.namespace}.{each.name}" == table)
+    info = next((each for each in server.tables_at(lsn).values() if f"{each.namespace}.{each.name}" == table), None)
+    if info is None:
+        return {}
     return {key_of(info, row): row for row in (shown(info, each) for each in (found or {}).values())}
 
 

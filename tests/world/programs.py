@@ -19,7 +19,7 @@ from cdc.bridge.decoding import Decoding
 from cdc.bridge.metering import BridgeMeter
 from cdc.bridge.order.counts import CountsByTable
 from cdc.bridge.scope_watch import ScopeWatch
-from cdc.bridge.session import BridgeSession
+from cdc.bridge.session import BridgeSession, Fencings
 from cdc.sink.apply.loop import CutReport, run_mirror
 from cdc.views.store.memory import Contents, MemoryStore
 from cdc.views.store.port import Transaction
@@ -59,12 +59,15 @@ def run_bridge(config: Config, stop: threading.Event) -> None:
     Raises:
         CdcError: an operator has to act.
     """
-    counts, decoding = CountsByTable(), Decoding(config.source.slot, streaming=config.source.streaming)
+    counts, fencings = CountsByTable(), Fencings()
+    decoding = Decoding(config.source.slot, streaming=config.source.streaming)
     with ScopeWatch(config, lambda: config, threading.Event(), stop) as scope:
 
         def session(works: Callable[[], None]) -> None:
             try:
-                BridgeSession(scope.config, scope, works, _meter(), counts, decoding).run()
+                BridgeSession(
+                    scope.config, scope, works, _meter(), counts=counts, decoding=decoding, fencings=fencings
+                ).run()
             except TakenOver:
                 structlog.get_logger("world").info("taken over")
 

@@ -32,6 +32,8 @@ DEEDS: Final = frozenset(
     }
 )
 """What it does, as it is counted."""
+DDL: Final = frozenset({"column added", "table recreated", "tables swapped"})
+"""What it does to tables in some worlds."""
 COLUMNS: Final = {"id": "int8", "v": "text", "doc": "text"}
 _LONG: Final = 40
 
@@ -47,6 +49,7 @@ class Workload:
     Attributes:
         is_over: whether all of them have ended.
         is_quick: whether a commit is visible as soon as it is in the WAL.
+        has_ddl: whether tables are altered, too.
     """
 
     def __init__(self, server: WorldServer, done: Counter[str], transactions: int) -> None:
@@ -57,6 +60,7 @@ class Workload:
         self._number = 0
         self._done = done
         self.is_quick = rng.random() < 0.5
+        self.has_ddl = rng.random() < 0.3
         server.toast_bytes = _LONG
 
     @property
@@ -156,9 +160,27 @@ class Workload:
         elif roll < 0.97:
             self._did("delete")
             transaction.delete(table, where)
+        elif self.has_ddl:
+            self._alter(transaction, table)
         else:
             self._did("truncate")
             transaction.truncate(table)
+
+    def _alter(self, transaction: WorldTransaction, table: str) -> None:
+        deed = self._rng.choice(sorted(DDL))
+        if deed == "column added":
+            self._number += 1
+            transaction.add_column(table, f"c{self._number}", "text")
+        elif deed == "table recreated":
+            transaction.drop_table(table)
+            transaction.create_table(table, COLUMNS, ["id"])
+        else:
+            for each in TABLES:
+                transaction.to_alter(each)
+            transaction.rename_table("public.a", "swapped")
+            transaction.rename_table("public.b", "a")
+            transaction.rename_table("public.swapped", "b")
+        self._did(deed)
 
     def _row(self, number: int) -> Row:
         long = _LONG if self._rng.random() < 0.5 else 1
