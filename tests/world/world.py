@@ -6,7 +6,6 @@ and within a bounded number of steps the topics and the view must be what the so
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 from collections import Counter
@@ -27,11 +26,11 @@ from tests.world.faults import FAULTS, nothing
 from tests.world.kafka import Faults, KafkaCluster
 from tests.world.kafka_clients import listen
 from tests.world.machine import START_S, Machine, Program
-from tests.world.oracle import SourceHistory, TopicAudit, Wrong, difference, key_text, rows_at
+from tests.world.oracle import SourceHistory, TopicAudit, Wrong, difference, key_text, read_row, rows_at
 from tests.world.postgres import WorldServer
 from tests.world.postgres_sessions import PostgresWorld
 from tests.world.programs import NAME, run_bridge, run_view
-from tests.world.workload import DEEDS, TABLES, Workload
+from tests.world.workload import DDL, DEEDS, TABLES, Workload
 
 HEALS_WITHIN: Final = 60_000
 """Steps after which a world that is whole must be consistent again."""
@@ -59,7 +58,7 @@ class Plan(NamedTuple):
     kinds: tuple[str, ...] = ()
 
 
-SOMETIMES: Final = frozenset({*FAULTS, *DEEDS, "exact"})
+SOMETIMES: Final = frozenset({*FAULTS, *DEEDS, *DDL, "exact"})
 """What must happen sometimes; if it never does, the worlds prove less than they seem to."""
 
 
@@ -123,7 +122,16 @@ class World:
         self.contents = Contents()
         self.history = SourceHistory(self.source)
         self.workload = Workload(self.source, self.reached, machine.rng.randint(1, plan.transactions))
-        self.audits = {table: TopicAudit(self.kafka, f"{NAME}.{table}", table, self.history) for table in TABLES}
+        self.audits = {
+            table: TopicAudit(
+                self.kafka,
+                table,
+                self.history,
+                begins_anew=self.workload.has_ddl,
+                in_order=config.delivery == "transactional",
+            )
+            for table in TABLES
+        }
         self.bridge = RunningProgram(self, "bridge", partial(run_bridge, config))
         self.view = RunningProgram(self, "view", partial(run_view, config, self.contents, machine))
         self.other = RunningProgram(self, "other bridge", partial(run_bridge, config))
@@ -288,7 +296,7 @@ class World:
             if seen is None or seen.table.state != "exact":
                 continue
             self.reached["exact"] += 1
-            found = {key_text(key): json.loads(row.row) for key, row in seen.rows.items()}
+            found = {key_text(key): read_row(row.row) for key, row in seen.rows.items()}
             wanted = rows_at(self.source, table, facts.view.lsn)
             if why := difference(f"view of {table} at {facts.view.lsn}", wanted, found):
                 raise Wrong(why)
