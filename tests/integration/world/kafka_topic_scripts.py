@@ -106,7 +106,7 @@ def a_pause_at_the_end(clients: Clients, topic: str) -> list[object]:
     seen = [shown(each) for each in taken(consumer, 2)]
     consumer.pause([TopicPartition(topic, 0)])
     consumer.resume([TopicPartition(topic, 0)])
-    return [seen, [shown(each) for each in consumer.consume(1, 0.5)]]
+    return [seen, shown(taken(consumer, 1)[0])]
 
 
 def partitions_come_and_go(clients: Clients, topic: str) -> list[object]:
@@ -145,7 +145,7 @@ def a_reader_takes_what_there_is(clients: Clients, topic: str) -> list[object]:
     write(clients, topic, 5)
     consumer = a_reader_at(clients, topic, 0, enable_partition_eof=False)
     first = taken(consumer, 3)
-    rest = consumer.consume(10, 1)
+    rest = consumer.consume(10, 3)
     return [[shown(each) for each in first], [shown(each) for each in rest], len(consumer.consume(3, 0))]
 
 
