@@ -3,8 +3,26 @@
 What a broker does by itself is a step (``KafkaCluster.steps``), and whoever schedules the programs decides when it
 happens. The clients (``kafka_clients``) add theirs: a batch leaves, it is stored, its acknowledgement arrives.
 
+What is promised, where it is said, and where it is kept:
+
+- A partition's offsets only grow, and one producer's records keep their order: documentation, "Guarantees";
+  ``PartitionLog.append``, ``Sender``.
+- An idempotent producer's batch is stored once, however often it is sent: KIP-98, KIP-360; ``Sender.lose_connection``.
+- A transaction is readable whole or not at all once it has ended, and per partition from its marker on, which takes an
+  offset. Readers of committed records stop at the last stable offset: KIP-98; ``PartitionLog.mark`` and ``read``.
+- ``init_transactions`` aborts what the former producer left open, and fences it. A transaction that is open for too
+  long is aborted, and its producer fenced, too: KIP-98; ``TransactionSession``, ``KafkaCluster.steps``.
+- Nothing of a transaction is stored after it has ended: KIP-890, part 1; ``TransactionSession.may_write``.
+- Compaction keeps the last record of each key at its offset, and touches nothing at the last stable offset or after it:
+  documentation, "Log Compaction"; KIP-534; ``PartitionLog.clean``.
+- Deleted records move the low watermark: KIP-107; ``PartitionLog.delete``.
+- A topic made anew has another id: KIP-516; ``KafkaCluster.create``.
+- What a program is told of all that, and with which error: librdkafka's "Introduction", sections "Idempotent Producer"
+  and "Transactional Producer"; the clients. Where these say little, ``tests/integration/world`` holds what was seen.
+
 Left out, because no promise depends on it: replicas (a stored record is a replicated one), segments, and compression.
-Control records take offsets, and are not kept: no reader sees them.
+Control records take offsets, and are not kept: no reader sees them. The address is that of the documentation:
+https://kafka.apache.org/documentation/ and https://github.com/confluentinc/librdkafka/blob/master/INTRODUCTION.md
 """
 
 from __future__ import annotations
@@ -16,7 +34,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Uuid
 
-from tests.world.kafka_log import PartitionLog, Report, Written, batch_bytes
+from tests.world.kafka_log import DeliveryReport, PartitionLog, QueuedRecord, batch_bytes
 from tests.world.kafka_transactions import Refused, TransactionalId, TransactionSession
 from tests.world.turns import Turns
 
@@ -70,7 +88,7 @@ class Session:
     def __init__(self, cluster: KafkaCluster, error_cb: Callable[[KafkaError], object] | None) -> None:
         self.cluster = cluster
         self.process = cluster.turns.process
-        self.events: deque[KafkaError | Report] = deque()
+        self.events: deque[KafkaError | DeliveryReport] = deque()
         self._error_cb = error_cb
         cluster.sessions.append(self)
         if cluster.is_away:
@@ -93,7 +111,7 @@ class Session:
         while self.events:
             event = self.events.popleft()
             served += 1
-            if isinstance(event, Report):
+            if isinstance(event, DeliveryReport):
                 if event.callback is not None:
                     event.callback(event.error, event.message)
             elif event.fatal():
@@ -235,7 +253,7 @@ class KafkaCluster:
             retention_ms=int(found.setting("delete.retention.ms")),
         )
 
-    def store(self, place: tuple[str, int], records: Sequence[Written], session: TransactionSession | None) -> int:
+    def store(self, place: tuple[str, int], records: Sequence[QueuedRecord], session: TransactionSession | None) -> int:
         """Store a batch, whole or not at all; returns the offset of its first record.
 
         Args:

@@ -17,7 +17,7 @@ _RECORD_BYTES: Final = 20
 """What a batch and a record take beside keys, values and headers, at most (message format 2)."""
 
 
-class Written(NamedTuple):
+class QueuedRecord(NamedTuple):
     """A record on its way into a log."""
 
     value: bytes | None
@@ -28,7 +28,7 @@ class Written(NamedTuple):
     size: int
 
 
-class Report(NamedTuple):
+class DeliveryReport(NamedTuple):
     """A delivery report that waits to be told."""
 
     callback: DeliveryCallback | None
@@ -67,7 +67,7 @@ class PartitionLog:
             return offsets[0]
         return self.end
 
-    def append(self, records: Iterable[Written], producer_id: int | None = None) -> int:
+    def append(self, records: Iterable[QueuedRecord], producer_id: int | None = None) -> int:
         """Store a batch; returns the offset of its first record.
 
         Args:
@@ -161,7 +161,7 @@ class PartitionLog:
         return now > self._gone_at.setdefault(offset, now + retention_ms / 1_000)
 
 
-def batch_bytes(records: Iterable[Written]) -> int:
+def batch_bytes(records: Iterable[QueuedRecord]) -> int:
     """Returns the size of a batch, as a broker compares it with ``max.message.bytes``; never too small."""
     return _BATCH_BYTES + sum(each.size for each in records)
 

@@ -16,7 +16,7 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message
 
 from cdc.contract.partition import murmur2
 from tests.world.kafka import KafkaCluster, Session
-from tests.world.kafka_log import DeliveryCallback, Headers, Report, Written, record_bytes
+from tests.world.kafka_log import DeliveryCallback, DeliveryReport, Headers, QueuedRecord, record_bytes
 from tests.world.kafka_metadata import asked_metadata, cluster_at
 from tests.world.kafka_transactions import Refused, TransactionSession
 
@@ -53,7 +53,7 @@ class _Batch:
 
     __slots__ = ("at", "is_back", "records", "refusal")
 
-    def __init__(self, records: list[Written]) -> None:
+    def __init__(self, records: list[QueuedRecord]) -> None:
         self.records = records
         self.at: int | None = None
         self.refusal: int | None = None
@@ -71,7 +71,7 @@ class _Lane:
 
     def __init__(self, place: tuple[str, int]) -> None:
         self.place = place
-        self.queue: list[Written] = []
+        self.queue: list[QueuedRecord] = []
         self.wire: list[_Batch] = []
         self.since = 0.0
 
@@ -172,7 +172,7 @@ class Sender(Session):
         times += [lane.since + self.propagation_s for lane in self._busy if self.cluster.log(*lane.place) is None]
         return min(times, default=None)
 
-    def add(self, lane: _Lane, record: Written) -> None:
+    def add(self, lane: _Lane, record: QueuedRecord) -> None:
         """Put a record into the queue."""
         if not lane.queue and not lane.wire:
             self._busy[lane] = None
@@ -209,7 +209,10 @@ class Sender(Session):
         return lane
 
     def lose_connection(self) -> None:
-        """Take what is not acknowledged back into the queue. It is sent again, and an idempotent one stored once."""
+        """Take what is not acknowledged back into the queue. It is sent again, and an idempotent one stored once.
+
+        Brokers know a batch again by its sequence number (KIP-98); one that is stored already is acknowledged only.
+        """
         for lane in self._busy:
             for batch in lane.wire:
                 batch.is_back = True
@@ -306,7 +309,7 @@ class Sender(Session):
             self._refused(lane, batch.records, batch.refusal)
         self._rest(lane)
 
-    def _refused(self, lane: _Lane, records: list[Written], code: int) -> None:
+    def _refused(self, lane: _Lane, records: list[QueuedRecord], code: int) -> None:
         if self.transaction is not None and code in _FENCED:
             self.fail_for_good(KafkaError._FENCED, "ProduceRequest failed: fenced")
         elif self.transaction is not None:
@@ -336,7 +339,7 @@ class Sender(Session):
         lane.wire, lane.queue = [], []
         self._lost(lane, records, KafkaError.UNKNOWN_TOPIC_OR_PART)
 
-    def _lost(self, lane: _Lane, records: list[Written], code: int) -> None:
+    def _lost(self, lane: _Lane, records: list[QueuedRecord], code: int) -> None:
         self._report(lane, records, KafkaError(code))
         self._rest(lane)
 
@@ -355,7 +358,9 @@ class Sender(Session):
             self.bytes -= record.size
             self.add(lane, record)
 
-    def _report(self, lane: _Lane, records: list[Written], error: KafkaError | None, at: int | None = None) -> None:
+    def _report(
+        self, lane: _Lane, records: list[QueuedRecord], error: KafkaError | None, at: int | None = None
+    ) -> None:
         """Queue a delivery report for each message that asked for one."""
         self.under_way -= len(records)
         self.bytes -= sum(each.size for each in records)
@@ -366,7 +371,7 @@ class Sender(Session):
         for place, (value, key, headers, at_ms, callback, _) in enumerate(records):
             offset = OFFSET_INVALID if at is None else at + place
             message = Message(topic, number, offset, key, value, headers, error, (1, at_ms))
-            self.events.append(Report(callback or self.on_delivery, error, message))
+            self.events.append(DeliveryReport(callback or self.on_delivery, error, message))
 
     def _rest(self, lane: _Lane) -> None:
         if not lane.queue and not lane.wire:
@@ -422,7 +427,7 @@ class Producer:
             raise BufferError("Local: Queue full")
         lane = sender.lane_of(topic, key, partition)
         at_ms = timestamp or int(self._turns.now * 1_000)
-        sender.add(lane, Written(value, key, headers or None, at_ms, on_delivery or callback, size))
+        sender.add(lane, QueuedRecord(value, key, headers or None, at_ms, on_delivery or callback, size))
 
     def poll(self, timeout: float = -1) -> int:
         """Take the waiting reports, and wait for the first one if there is none.

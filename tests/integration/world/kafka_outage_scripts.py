@@ -42,7 +42,7 @@ def a_commit_goes_on(clients: Clients, topic: str) -> list[object]:
     clients.take_away()
     producer.produce(topic, b"meanwhile", b"b")
     outcomes = [
-        producer.flush(_SHORT_S),
+        producer.flush(_SHORT_S) > 0,
         tried(lambda: producer.commit_transaction(_SHORT_S)),
         tried(lambda: producer.produce(topic, b"too late", b"c")),
         tried(lambda: producer.begin_transaction()),
@@ -92,7 +92,7 @@ def records_wait_for_brokers(clients: Clients, topic: str) -> list[object]:
     clients.take_away()
     for number in range(1, 4):
         producer.produce(topic, b"%d" % number, b"k")
-    left = producer.flush(_SHORT_S)
+    left = producer.flush(_SHORT_S) > 0
     clients.bring_back()
     return [left, producer.flush(WAIT_S), reports.found, read(clients, topic)]
 
@@ -107,7 +107,7 @@ def what_is_purged_meanwhile(clients: Clients, topic: str) -> list[object]:
     clients.take_away()
     producer.flush(_SHORT_S)
     producer.produce(topic, b"1", b"k")
-    left = producer.flush(_SHORT_S)
+    left = producer.flush(_SHORT_S) > 0
     producer.purge()
     producer.poll(0)
     clients.bring_back()

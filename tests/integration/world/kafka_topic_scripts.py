@@ -22,6 +22,7 @@ from tests.integration.world.kafka_sides import (
     taken,
     told,
     tried,
+    until_ended,
 )
 
 _HOUR_MS: Final = 3_600_000
@@ -105,7 +106,7 @@ def a_pause_at_the_end(clients: Clients, topic: str) -> list[object]:
     seen = [shown(each) for each in taken(consumer, 2)]
     consumer.pause([TopicPartition(topic, 0)])
     consumer.resume([TopicPartition(topic, 0)])
-    return [seen, [shown(each) for each in consumer.consume(1, 0.5)]]
+    return [seen, shown(taken(consumer, 1)[0])]
 
 
 def partitions_come_and_go(clients: Clients, topic: str) -> list[object]:
@@ -144,7 +145,7 @@ def a_reader_takes_what_there_is(clients: Clients, topic: str) -> list[object]:
     write(clients, topic, 5)
     consumer = a_reader_at(clients, topic, 0, enable_partition_eof=False)
     first = taken(consumer, 3)
-    rest = consumer.consume(10, 1)
+    rest = consumer.consume(10, 3)
     return [[shown(each) for each in first], [shown(each) for each in rest], len(consumer.consume(3, 0))]
 
 
@@ -262,16 +263,55 @@ def described(admin: Any, topic: str) -> Any:
     return admin.describe_topics(TopicCollection([topic]), request_timeout=WAIT_S)[topic].result(WAIT_S)
 
 
+def make_anew(clients: Clients, topic: str) -> None:
+    """Delete a topic, and create it again."""
+    admin = clients.admin()
+    admin.delete_topics([topic])[topic].result(WAIT_S)
+    clients.until(lambda: topic not in admin.list_topics(timeout=WAIT_S).topics)
+    create(clients, topic)
+
+
+def a_reader_within_a_topic_made_anew(clients: Clients, topic: str) -> list[object]:
+    """A reader whose offset the new topic has, too, goes on there, and is told nothing."""
+    create(clients, topic)
+    write(clients, topic, 2)
+    consumer = a_reader_at(clients, topic, 0)
+    seen = [shown(each) for each in taken(consumer, 3)]
+    place = [TopicPartition(topic, 0)]
+    consumer.pause(place)  # it would be told that its offset is gone, should it ask while the topic is empty
+    make_anew(clients, topic)
+    write(clients, topic, 5)
+    consumer.resume(place)
+    return [seen, [shown(each) for each in taken(consumer, 4)]]
+
+
+def a_producer_of_a_topic_made_anew(clients: Clients, topic: str) -> list[object]:
+    """A producer goes on in the new topic, with and without a transaction."""
+    create(clients, topic)
+    reports = Reports()
+    plain, producer = clients.producer({"on_delivery": reports.take}), begun(clients, topic)
+    plain.produce(topic, b"0", b"k")
+    plain.flush(WAIT_S)
+    producer.produce(topic, b"1", b"k")
+    producer.commit_transaction(WAIT_S)
+    until_ended(clients, topic)
+    make_anew(clients, topic)
+    plain.produce(topic, b"2", b"k")
+    flushed = plain.flush(WAIT_S)
+    producer.begin_transaction()
+    producer.produce(topic, b"3", b"k")
+    outcome = tried(lambda: producer.commit_transaction(WAIT_S))
+    until_ended(clients, topic)
+    return [flushed, reports.found, outcome, read(clients, topic)]
+
+
 def a_reader_of_a_topic_made_anew(clients: Clients, topic: str) -> list[object]:
     """A reader that is further than the new topic has an offset that is not there."""
     create(clients, topic)
     write(clients, topic, 5)
     consumer = a_reader_at(clients, topic, 0)
     seen = [shown(each) for each in taken(consumer, 6)]
-    admin = clients.admin()
-    admin.delete_topics([topic])[topic].result(WAIT_S)
-    clients.until(lambda: topic not in admin.list_topics(timeout=WAIT_S).topics)
-    create(clients, topic)
+    make_anew(clients, topic)
     write(clients, topic, 2)
     errors = [shown(taken(consumer, 1)[0])]
     while errors[-1][0] != "_AUTO_OFFSET_RESET" and len(errors) < 3:  # type: ignore[index]  # an event
@@ -399,6 +439,8 @@ TOPIC_SCRIPTS: Final[tuple[Callable[[Clients, str], list[object]], ...]] = (
     compaction,
     compaction_of_transactions,
     a_topic_made_anew,
+    a_reader_within_a_topic_made_anew,
+    a_producer_of_a_topic_made_anew,
     a_reader_of_a_topic_made_anew,
     a_reader_of_a_deleted_topic,
     a_topic_that_is_not_there,

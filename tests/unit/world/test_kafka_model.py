@@ -244,3 +244,19 @@ def test_silent_brokers_tell_nobody() -> None:
     producer.poll(0)
     assert raised.value.args[0].code() == KafkaError._TIMED_OUT
     assert heard == []
+
+
+def test_a_seed_is_a_history() -> None:
+    def history(seed: int) -> list[object]:
+        world = World(seed)
+        world.cluster.faults.lost_connections = 0.3
+        for name in ("one", "two"):
+            producer = world.begun(transactional_id=name)
+            for number in range(20):
+                producer.produce("t", b"%d" % number, b"%d" % number)
+            producer.commit_transaction(WAIT_S)
+        found: list[object] = [(each.partition(), each.offset(), each.timestamp()) for each in world.read()]
+        return [*found, world.turns.now, str(world.cluster.topics["t"].topic_id)]
+
+    assert history(1) == history(1)
+    assert history(1) != history(2)
