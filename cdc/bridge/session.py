@@ -10,10 +10,10 @@ The order matters:
 
 from __future__ import annotations
 
-import math
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import psycopg
 import structlog
@@ -61,8 +61,9 @@ from cdc.kafka.publish.row_producer import RowProducer
 from cdc.kafka.publish.topics import TopicAdmin, history_message_bytes
 from cdc.kafka.replay.definitions import read_definitions
 
-_AGAIN_S: Final = 60.0
-"""Two bridges of one name fence each other as often as they start, which takes them seconds."""
+_TIMES, _WITHIN_S = 5, 60.0
+"""Two bridges of one name fence each other as often as they start, which takes them seconds. A late bridge repeats its
+request a few times at most."""
 
 log = structlog.get_logger("cdc.bridge")
 
@@ -71,18 +72,18 @@ class Fencings:
     """Tells a bridge that was late from one that has the same name, when this one was fenced while it held its slot.
 
     A bridge fences the others once it holds the slot. If its session ends while it waits for Kafka, for instance
-    because PostgreSQL restarts, it fences whoever has got the slot in the meantime, notices, and waits. That happens
-    once. A bridge of the same name with a slot of its own fences this one each time it is fenced itself.
+    because PostgreSQL restarts, it fences whoever has got the slot in the meantime, perhaps again with each request
+    that it has repeated. Then it notices, and waits. A bridge of the same name with a slot of its own never waits: it
+    fences this one each time it is fenced itself.
     """
 
     def __init__(self) -> None:
-        self._at = -math.inf
+        self._at: deque[float] = deque(maxlen=_TIMES)
 
     def met(self, error: FencedError) -> CdcError:
         """Returns what to raise: at first that another bridge took over, which is tried again."""
-        now = time.monotonic()
-        is_again, self._at = now - self._at < _AGAIN_S, now
-        if not is_again:
+        self._at.append(time.monotonic())
+        if len(self._at) < _TIMES or self._at[-1] - self._at[0] > _WITHIN_S:
             return _taken_over(error)
         return FencedError(
             f"{error.message}, although this one holds its slot: another bridge has the same name, and another slot",

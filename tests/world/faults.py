@@ -11,7 +11,7 @@ from cdc.contract.backfill import request_key, request_value
 from cdc.contract.naming import progress_topic
 from cdc.contract.record import BackfillRequest, RepairKey, RepairRequest
 from cdc.contract.repair import repair_request_key, repair_request_value
-from tests.world.kafka_log import Written
+from tests.world.kafka_log import QueuedRecord
 from tests.world.programs import NAME
 from tests.world.workload import KEYS, TABLES
 
@@ -92,7 +92,7 @@ def _request(world: World, key: bytes, value: bytes) -> Ending | None:
     log = world.kafka.log(progress_topic(NAME), 0)
     if log is None:
         return None
-    log.append([Written(value, key, None, int(world.machine.now * 1_000), None, len(value))])
+    log.append([QueuedRecord(value, key, None, int(world.machine.now * 1_000), None, len(value))])
     return nothing
 
 
