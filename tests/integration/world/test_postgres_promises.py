@@ -40,6 +40,8 @@ from tests.support.waiting import eventually
 from tests.world.postgres import WorldServer
 from tests.world.postgres_sessions import PostgresWorld
 
+pytestmark = pytest.mark.pg(16, matrix=False)  # the model is one of PostgreSQL 16
+
 SEEDS = range(5)
 SCRIPTS = {**postgres_stream_scripts.SCRIPTS, **postgres_table_scripts.SCRIPTS}
 HELD_SCRIPTS = postgres_table_scripts.HELD_SCRIPTS
