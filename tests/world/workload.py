@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from typing import Final
@@ -50,6 +51,7 @@ class Workload:
         is_over: whether all of them have ended.
         is_quick: whether a commit is visible as soon as it is in the WAL.
         has_ddl: whether tables are altered, too.
+        renamed_at: when another table last took a captured name; its commit may come much later.
     """
 
     def __init__(self, server: WorldServer, done: Counter[str], transactions: int) -> None:
@@ -61,6 +63,7 @@ class Workload:
         self._done = done
         self.is_quick = rng.random() < 0.5
         self.has_ddl = rng.random() < 0.3
+        self.renamed_at = -math.inf
         server.toast_bytes = _LONG
 
     @property
@@ -180,6 +183,8 @@ class Workload:
             transaction.rename_table("public.a", "swapped")
             transaction.rename_table("public.b", "a")
             transaction.rename_table("public.swapped", "b")
+        if deed != "column added":
+            self.renamed_at = self.server.turns.now
         self._did(deed)
 
     def _row(self, number: int) -> Row:
