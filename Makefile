@@ -24,12 +24,13 @@ DEMO_STAMP := $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo browser promtool test test-pure test-long test-unit test-integration test-matrix test-install soak test-fault check lock bench bench-spark bench-view site clean
+.PHONY: help demo browser promtool test test-pure test-long test-unit test-integration test-matrix test-install soak world test-fault check lock bench bench-spark bench-view site clean
 
 help: ## what there is to run
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # What an installation is made of. Modules are compiled to bytecode when they are first imported, and not all of them now.
+SECONDS ?= 60
 SOURCES := pyproject.toml development.lock setup.py $(shell find cdc -name '_*.pyx' -o -name '_*.pxd')
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 # uv does in half a minute what takes pip one and a half. It knows nothing of pip's settings: where these name an index,
@@ -98,6 +99,9 @@ soak: $(STAMP) ## what meets kills and loads at random, many times instead of a 
 
 test-install: $(STAMP) ## wheel and sdist in bare environments, on each Python 3.11 to 3.14 that is here
 	@$(BIN)/python -m pytest -m '' tests/install/test_wheel.py tests/install/every_python.py tests/install/test_address_sanitizer.py
+
+world: $(STAMP) ## the real programs between models of the servers, any number of kills; SEED=n tells one world's story
+	@$(BIN)/python -m tests.world $(if $(SEED),--seed $(SEED),--seconds $(SECONDS))
 
 test-fault: $(STAMP) ## kill, cut and fence; SEED=n replays a run
 	@$(BIN)/python -m pytest tests/fault

@@ -31,6 +31,7 @@ from cdc.contract.gaps import (
     TopicGap,
     foreign_source,
     forgotten_progress,
+    lost_before_the_first_progress,
     publication_gaps,
     published_until,
     slot_before_publication,
@@ -260,8 +261,10 @@ class Resumption:
             raise gap
 
     def _stream_gaps(self, stored: Progress | None, newest: LSN | None, slot: SlotState | None) -> list[GapError]:
+        if stored is None and newest is not None:
+            return [forgotten_progress(self._progress_topic, newest)]
         if stored is None:
-            return [] if newest is None else [forgotten_progress(self._progress_topic, newest)]
+            return [lost_before_the_first_progress(slot)] if slot is not None and slot.lost else []
         gap = stream_gap(
             name=self._slot,
             stored=stored,

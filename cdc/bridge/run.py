@@ -17,7 +17,7 @@ from cdc.bridge.decoding import Decoding
 from cdc.bridge.metering import BridgeMeter
 from cdc.bridge.order.counts import CountsByTable
 from cdc.bridge.scope_watch import ScopeWatch
-from cdc.bridge.session import BridgeSession, Fencings
+from cdc.bridge.session import BridgeSession, Fencings, KeptByProcess
 from cdc.bridge.source.slot_watch import SlotWatch
 from cdc.contract.naming import progress_topic
 from cdc.kafka.replay.pulse import BrokerPulse
@@ -50,7 +50,8 @@ def run_bridge(
     gc.freeze()
     gc.set_threshold(_ALLOCATIONS_PER_COLLECTION)
     counts = CountsByTable()
-    decoding, fencings = Decoding(config.source.slot, streaming=config.source.streaming), Fencings()
+    decoding = Decoding(config.source.slot, streaming=config.source.streaming)
+    kept = KeptByProcess(counts, decoding, Fencings())
     with (
         BridgeMeter(config.http, counts, stop, pages) as meter,
         WaitLog(stop),
@@ -61,9 +62,7 @@ def run_bridge(
 
         def session(works: Callable[[], None]) -> None:
             try:
-                BridgeSession(
-                    scope.config, scope, works, meter, counts=counts, decoding=decoding, fencings=fencings
-                ).run()
+                BridgeSession(scope.config, scope, works, meter, kept).run()
             except TakenOver as error:
                 # The session keeps no state, so the process need not end: the next attempt waits, and fences nobody
                 log.info("another bridge took over: this one waits", reason=error.message)

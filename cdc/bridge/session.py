@@ -13,14 +13,23 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 import structlog
 
 from cdc.base.compiled import language
 from cdc.base.config import Config
-from cdc.base.errors import CdcError, FencedError, SourceLocked, SourceUnavailable, SourceUndecodable, TakenOver
+from cdc.base.errors import (
+    CdcError,
+    FencedError,
+    GapError,
+    SourceLocked,
+    SourceUnavailable,
+    SourceUndecodable,
+    TakenOver,
+    TopicUnavailable,
+)
 from cdc.bridge.after_repeats import AfterRepeats
 from cdc.bridge.backfill.beside import BesideStream
 from cdc.bridge.backfill.start import BridgeSurroundings, start_backfill
@@ -59,6 +68,7 @@ from cdc.kafka.brokers import BrokerAdmin
 from cdc.kafka.publish.publisher import KafkaPublisher
 from cdc.kafka.publish.row_producer import RowProducer
 from cdc.kafka.publish.topics import TopicAdmin, history_message_bytes
+from cdc.kafka.replay.client import TopicMissing
 from cdc.kafka.replay.definitions import read_definitions
 
 _TIMES, _WITHIN_S = 5, 60.0
@@ -91,6 +101,20 @@ class Fencings:
         )
 
 
+class KeptByProcess(NamedTuple):
+    """What a process keeps over all of its attempts.
+
+    Attributes:
+        counts: counters by table.
+        decoding: failures to decode.
+        fencings: when this bridge was fenced although it held its slot.
+    """
+
+    counts: CountsByTable
+    decoding: Decoding
+    fencings: Fencings
+
+
 class BridgeSession:
     """One attempt of the bridge.
 
@@ -99,9 +123,7 @@ class BridgeSession:
         scope: is told which tables are streamed, and says when waiting and streaming end.
         works: called when streaming has begun, or the bridge waits for the slot: the attempt is a success.
         meter: the process's metrics.
-        counts: counters by table, kept over all attempts.
-        decoding: failures to decode, kept over all attempts.
-        fencings: what fenced this bridge while it held its slot, kept over all attempts.
+        kept: what outlasts the attempt.
     """
 
     def __init__(
@@ -110,19 +132,14 @@ class BridgeSession:
         scope: ScopeWatch,
         works: Callable[[], None],
         meter: BridgeMeter,
-        *,
-        counts: CountsByTable,
-        decoding: Decoding,
-        fencings: Fencings,
+        kept: KeptByProcess,
     ) -> None:
-        self._fencings = fencings
         self._config = config
         self._stop = scope.new_session()
         self._scope = scope
         self._works = works
         self._meter = meter
-        self._counts = counts
-        self._decoding = decoding
+        self._counts, self._decoding, self._fencings = kept
         self._kafka = config.kafka.client_options()
         self._admin = BrokerAdmin(self._kafka)
         self._sql: psycopg.Connection[Any] | None = None
@@ -145,6 +162,10 @@ class BridgeSession:
             self._run()
         except FencedError as error:
             raise (self._fencings.met(error) if self._has_slot() else _taken_over(error)) from error
+        except TopicMissing as error:  # the next attempt creates it, and says what is missing or publishes it again
+            raise TopicUnavailable(
+                error.message, remedy="wait: the next attempt creates it, and says what that has cost"
+            ) from error
         finally:
             if self._publisher is not None and self._publisher.is_open:
                 self._meter.aborted()
@@ -194,7 +215,14 @@ class BridgeSession:
 
     def _start_stream(self, walsender: CopyBoth, resume: Progress, registry: CapturedTables) -> None:
         config, source = self._config, self._config.source
-        walsender.start(source.slot, source.publication, resume.lsn, streaming=self._decoding.streaming)
+        try:
+            walsender.start(source.slot, source.publication, resume.lsn, streaming=self._decoding.streaming)
+        except GapError as error:
+            if not config.heals_gaps:
+                raise
+            raise SourceUnavailable(
+                error.message, remedy="wait: the next attempt closes the gap, as the configuration says"
+            ) from error  # the slot was lost, or dropped, after ``resume`` had looked at it
         self._stream = WalStream(walsender, resume.lsn, streaming=self._decoding.streaming)
         where = {"slot": source.slot, "start": str(resume.lsn), "partial": bool(resume.partial)}
         where |= {} if config.delivery == "transactional" else {"delivery": config.delivery}

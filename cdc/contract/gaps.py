@@ -148,15 +148,24 @@ def slot_gap(name: str, stored: Progress, slot: SlotState | None) -> SlotGap | N
             "changes since then may be missing"
         )
     if slot.lost:
-        reason = slot.invalidation_reason or slot.wal_status or "lost"
-        why = f"{reason}: {_INVALIDATED[reason]}" if reason in _INVALIDATED else reason
-        return SlotGap(f"replication slot {name!r} is lost ({why}): changes since {stored.lsn} are missing")
+        return _lost_slot(slot, f"since {stored.lsn}")
     if slot.confirmed_flush_lsn is not None and slot.confirmed_flush_lsn > stored.lsn:
         return SlotGap(
             f"replication slot {name!r} was confirmed up to {slot.confirmed_flush_lsn}, beyond what is published "
             f"({stored.lsn}): it was recreated, or somebody else read from it, and changes in between are missing"
         )
     return None
+
+
+def lost_before_the_first_progress(slot: SlotState) -> SlotGap:
+    """The gap of a slot that was lost although nothing was ever published."""
+    return _lost_slot(slot, "since it was created")
+
+
+def _lost_slot(slot: SlotState, since: str) -> SlotGap:
+    reason = slot.invalidation_reason or slot.wal_status or "lost"
+    why = f"{reason}: {_INVALIDATED[reason]}" if reason in _INVALIDATED else reason
+    return SlotGap(f"replication slot {slot.name!r} is lost ({why}): changes {since} are missing")
 
 
 def slot_before_publication(slot: str, publication: str) -> GapError:
@@ -226,10 +235,10 @@ def topic_gaps(
     found: list[GapError] = []
     for topic, names in tables.items():
         before, after = known.get(topic), now.get(topic)
-        if before is None:
-            continue
-        if after is None:
+        if after is None:  # even if it was never on record: it was created before anybody looked
             found.append(TopicGap(f"topic {topic!r} is gone, with all its records", names))
+        elif before is None:
+            continue
         elif after.topic_id != before.topic_id:
             found.append(TopicGap(f"topic {topic!r} was deleted and recreated: its earlier records are gone", names))
         elif len(after.ends) != len(before.ends):

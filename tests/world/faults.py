@@ -111,6 +111,38 @@ def _repair_asked(world: World) -> Ending | None:
     return _request(world, repair_request_key(asked.request, 0), repair_request_value(asked))
 
 
+def _topic_made_anew(world: World) -> Ending | None:
+    """Somebody deletes a topic; the bridge makes it anew."""
+    name = f"{NAME}.{world.machine.rng.choice(TABLES)}"
+    if not world.config.heals_gaps or name not in world.kafka.topics:
+        return None
+    world.kafka.delete(name)
+    world.forget(name)
+    return nothing
+
+
+def _records_deleted(world: World) -> Ending | None:
+    """Somebody deletes the first records of a partition."""
+    topic = world.kafka.topics.get(f"{NAME}.{world.machine.rng.choice(TABLES)}")
+    if not world.config.heals_gaps or topic is None:
+        return None
+    log = world.machine.rng.choice(topic.partitions)
+    if log.stable == log.low:
+        return None
+    log.delete(log.stable)
+    world.forget(topic.name, log.number)
+    return nothing
+
+
+def _slot_lost(world: World) -> Ending | None:
+    """PostgreSQL gives up the WAL that the slot needs."""
+    slot = world.config.source.slot
+    if not world.config.heals_gaps or slot not in world.source.slots or world.source.is_away:
+        return None
+    world.source.lose_slot(slot)
+    return nothing
+
+
 FAULTS: Final[Mapping[str, Callable[[World], Ending | None]]] = {
     **{f"{name} killed": partial(_killed, name) for name in ("bridge", "view", "other bridge")},
     **{f"{name} frozen": partial(_frozen, name) for name in ("bridge", "view", "other bridge")},
@@ -119,6 +151,9 @@ FAULTS: Final[Mapping[str, Callable[[World], Ending | None]]] = {
     "source away": _source_away,
     "source hangs": _source_hangs,
     "minutes pass": _minute_passes,
+    "topic made anew": _topic_made_anew,
+    "records deleted": _records_deleted,
+    "slot lost": _slot_lost,
     "backfill asked": _backfill_asked,
     "repair asked": _repair_asked,
 }

@@ -146,7 +146,7 @@ class TopicAudit:
         self._begins_anew = begins_anew
         self._in_order = in_order
         self._cluster = cluster
-        self._topic = f"{NAME}.{table}"
+        self.topic = f"{NAME}.{table}"
         self._table = table
         self._history = history
         self._positions: dict[int, int] = {}
@@ -154,13 +154,20 @@ class TopicAudit:
         self.fold: dict[str, Seen] = {}
         self.records = 0
 
+    def forget(self, number: int | None) -> None:
+        """Forget what was read of a partition, or of all of them: the topic was made anew, or its records deleted."""
+        for key in [key for key, each in self.fold.items() if number in (None, each.partition)]:
+            del self.fold[key]
+        if number is None:
+            self._positions.clear()
+
     def look(self) -> None:
         """Read what has become readable.
 
         Raises:
             Wrong: a record has a value that its row never had, or an older one than the record before it.
         """
-        topic = self._cluster.topic(self._topic)
+        topic = self._cluster.topic(self.topic)
         if topic is None:
             return
         for log in topic.partitions:
@@ -194,7 +201,7 @@ class TopicAudit:
                 return
         known = [version for _, version in versions]
         what = "goes back" if seen.value in known[:place] else "has a value that its row never had"
-        raise Wrong(f"{self._topic}: key {key} {what}: {seen}; the row's versions are {versions}, seen up to {place}")
+        raise Wrong(f"{self.topic}: key {key} {what}: {seen}; the row's versions are {versions}, seen up to {place}")
 
     def compare(self, server: WorldServer) -> str:
         """Returns the first difference between the topic and the table as it is now; empty if they are equal."""

@@ -19,7 +19,7 @@ from cdc.bridge.decoding import Decoding
 from cdc.bridge.metering import BridgeMeter
 from cdc.bridge.order.counts import CountsByTable
 from cdc.bridge.scope_watch import ScopeWatch
-from cdc.bridge.session import BridgeSession, Fencings
+from cdc.bridge.session import BridgeSession, Fencings, KeptByProcess
 from cdc.sink.apply.loop import CutReport, run_mirror
 from cdc.views.store.memory import Contents, MemoryStore
 from cdc.views.store.port import Transaction
@@ -44,7 +44,13 @@ def configuration(**more: object) -> Config:
     return Config.model_validate(sections)
 
 
-CONFIGURATIONS: Final = [configuration(), configuration(delivery="idempotent")]
+_HEALS: Final = {"on_gap": "rebackfill"}
+CONFIGURATIONS: Final = [
+    configuration(),
+    configuration(delivery="idempotent"),
+    configuration(source=_HEALS),
+    configuration(source=_HEALS, delivery="idempotent"),
+]
 
 
 @cache
@@ -59,15 +65,13 @@ def run_bridge(config: Config, stop: threading.Event) -> None:
     Raises:
         CdcError: an operator has to act.
     """
-    counts, fencings = CountsByTable(), Fencings()
     decoding = Decoding(config.source.slot, streaming=config.source.streaming)
+    kept = KeptByProcess(CountsByTable(), decoding, Fencings())
     with ScopeWatch(config, lambda: config, threading.Event(), stop) as scope:
 
         def session(works: Callable[[], None]) -> None:
             try:
-                BridgeSession(
-                    scope.config, scope, works, _meter(), counts=counts, decoding=decoding, fencings=fencings
-                ).run()
+                BridgeSession(scope.config, scope, works, _meter(), kept).run()
             except TakenOver:
                 structlog.get_logger("world").info("taken over")
 

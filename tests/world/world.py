@@ -27,7 +27,7 @@ from tests.world.kafka import Faults, KafkaCluster
 from tests.world.kafka_clients import listen
 from tests.world.machine import START_S, Machine, Program
 from tests.world.oracle import SourceHistory, TopicAudit, Wrong, difference, key_text, read_row, rows_at
-from tests.world.postgres import WorldServer
+from tests.world.postgres import WorldServer, WorldSlot
 from tests.world.postgres_sessions import PostgresWorld
 from tests.world.programs import NAME, run_bridge, run_view
 from tests.world.workload import DDL, DEEDS, TABLES, Workload
@@ -146,6 +146,7 @@ class World:
             if machine.rng.random() < 0.5:
                 setattr(self.kafka.faults, name, 0.02)
         self._seen_version = 0
+        self._slot: WorldSlot | None = None
         self._confirmed = 0
         self.is_told = False
         rng = machine.rng
@@ -209,6 +210,9 @@ class World:
                     raise Wrong(f"not whole after {HEALS_WITHIN} steps: {why}\n{self.machine.story()}")
                 for _ in range(50):
                     self._step()
+                # A gap is closed only after the server has gone past what is published
+                self.source.write_background()
+                self.source.flush()
 
     def _step(self) -> None:
         self.reached["steps"] += 1
@@ -228,9 +232,11 @@ class World:
         slot = self.source.slots.get(self.config.source.slot)
         # A commit counts once the coordinator has decided it; then its markers are still on their way to the partitions
         is_decided = any(each.state == "commit" for each in self.kafka.coordinator.values())
-        if slot is not None and slot.confirmed != self._confirmed and not is_decided:
+        if slot is not self._slot:
+            self._slot, self._confirmed = slot, 0 if slot is None else slot.confirmed
+        elif slot is not None and slot.confirmed != self._confirmed and not is_decided:
             self._confirmed = slot.confirmed
-            if self._confirmed > self._published() > 0:
+            if self._confirmed > self._published():
                 raise Wrong(f"the slot is confirmed up to {self._confirmed}, beyond what is published")
 
     def _published(self) -> int:
@@ -246,6 +252,12 @@ class World:
             if each.key() == key and (value := each.value()) is not None
         ]
         return max(found, default=0)
+
+    def forget(self, topic: str, number: int | None = None) -> None:
+        """Note that records of a topic, or of one of its partitions, are gone."""
+        for audit in self.audits.values():
+            if audit.topic == topic:
+                audit.forget(number)
 
     # What strikes.
 
@@ -282,6 +294,7 @@ class World:
         for kind in [*self._lasting]:
             self._end(kind)
         self.kafka.faults = Faults()
+        self.machine.steps = [(each, 1.0) for each, _ in self.machine.steps]
         self.workload.finish()
 
     # What must be true.

@@ -96,7 +96,8 @@ class MirroredTopics:
         self._replica = replica
         self._buffer = buffer
         self._restored = restored
-        self._published = published
+        self._published = dict(published)
+        self._noted: set[str] = set()
         self._order = order
         self._facts: dict[str, TopicFacts] = {}
         self._since: dict[str, float] = {}
@@ -166,7 +167,7 @@ class MirroredTopics:
         # Until a cut includes the record in which the bridge notes the topic as it is now, the topic may lack rows
         if published is not None and not _is_met(published.known, facts):
             self._met_at[topic] = None
-        elif published is not None and is_other:
+        elif published is not None and (is_other or topic in self._noted):
             self._met_at[topic] = published.offset
 
     def leave_cut(self, topics: Collection[str], joined_since: float) -> None:
@@ -184,9 +185,13 @@ class MirroredTopics:
     def saw(self, topic: str, known: KnownTopic, offset: int) -> None:
         """Notes how the bridge knows a topic, as it recorded in the progress topic."""
         facts = self._facts.get(topic)
-        if facts is not None:
-            self._spread(topic, facts, known)
-        if facts is not None and self._met_at.get(topic, offset) is None and _is_met(known, facts):
+        if facts is None:
+            # The topic's definition comes later: the bridge may note a topic long before it writes the first row
+            self._published[topic] = StoredTopic(known, offset)
+            self._noted.add(topic)
+            return
+        self._spread(topic, facts, known)
+        if self._met_at.get(topic, offset) is None and _is_met(known, facts):
             self._met_at[topic] = offset
 
     def _spread(self, topic: str, facts: TopicFacts, known: KnownTopic) -> None:

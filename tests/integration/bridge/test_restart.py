@@ -15,7 +15,7 @@ from cdc.bridge.metering import BridgeMeter
 from cdc.bridge.order.counts import CountsByTable
 from cdc.bridge.resume import GRACE_S
 from cdc.bridge.scope_watch import ScopeWatch
-from cdc.bridge.session import BridgeSession, Fencings
+from cdc.bridge.session import BridgeSession, Fencings, KeptByProcess
 from tests.support.deployment import Deploy, Deployment
 from tests.support.servers import Database
 from tests.support.waiting import eventually
@@ -86,8 +86,8 @@ def test_who_is_stopped_before_the_last_rows_are_there_does_not_say_that_there_a
     config, stop = load(deployment.config, {}), Impatient()
     scope = ScopeWatch(config, lambda: config, threading.Event(), stop)
     with BridgeMeter(config.http, CountsByTable(), stop) as meter:
-        decoding, counts = Decoding("unused", streaming=False), CountsByTable()
-        BridgeSession(config, scope, lambda: None, meter, counts=counts, decoding=decoding, fencings=Fencings()).run()
+        kept = KeptByProcess(CountsByTable(), Decoding("unused", streaming=False), Fencings())
+        BridgeSession(config, scope, lambda: None, meter, kept).run()
     assert stop.is_set()
     progress = deployment.progress()
     assert progress is not None
