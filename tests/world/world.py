@@ -148,6 +148,7 @@ class World:
         self._seen_version = 0
         self._slot: WorldSlot | None = None
         self._confirmed = 0
+        self._is_damaged = False
         self.is_told = False
         rng = machine.rng
         self.source.block_stride = rng.choice((1, 512))
@@ -255,6 +256,7 @@ class World:
 
     def forget(self, topic: str, number: int | None = None) -> None:
         """Note that records of a topic, or of one of its partitions, are gone."""
+        self._is_damaged = True
         for audit in self.audits.values():
             if audit.topic == topic:
                 audit.forget(number)
@@ -302,8 +304,9 @@ class World:
     def _judge_view(self) -> None:
         store = MemoryStore(self.contents)
         facts = facts_of(store)
-        if facts.view is None or not facts.view.lsn or self.workload.renamed_at > 0:
-            return  # the stream does not say that another table has taken a name: the bridge notices within ten seconds
+        # The bridge notices only within ten seconds that another table has taken a name, or that a topic was damaged
+        if facts.view is None or not facts.view.lsn or self.workload.renamed_at > 0 or self._is_damaged:
+            return
         for table in TABLES:
             seen = look(store, table)
             if seen is None or seen.table.state != "exact":
