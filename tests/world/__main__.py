@@ -53,6 +53,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.world", description=__doc__)
     parser.add_argument("--seed", type=int, help="replay this world, and tell its story")
     parser.add_argument("--seconds", type=float, default=10, help="how long to run worlds (default: %(default)s)")
+    parser.add_argument("--worlds", type=int, help="how many worlds to run, instead of for how long")
     parser.add_argument("--first", type=int, help="the first seed (default: a random one, which is printed)")
     parser.add_argument("--transactions", type=int, default=20, help="at most so many in a world")
     parser.add_argument("--faults", type=int, default=8, help="at most so many in a world")
@@ -83,14 +84,15 @@ def run_many(first: int, plan: Plan, chosen: argparse.Namespace) -> int:
     """Run worlds until the time is over; returns the exit code."""
     say(f"first seed: {first}")
     reached: Counter[str] = Counter()
-    began, worlds = time.perf_counter(), 0
-    while (took := time.perf_counter() - began) < chosen.seconds:
+    began, worlds, took = time.perf_counter(), 0, 0.0
+    while (took := time.perf_counter() - began) < chosen.seconds if chosen.worlds is None else worlds < chosen.worlds:
         failure, seen = run(first + worlds, plan)
         if failure is not None:
             tell(failure)
             return 1
         reached += seen
         worlds += 1
+    took = time.perf_counter() - began
     say(f"{worlds} worlds in {took:.1f} s, {worlds / took:.1f} a second; {reached['steps'] / took:,.0f} steps a second")
     for what, count in sorted(reached.items()):
         say(f"{count:10,} {what}")

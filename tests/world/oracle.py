@@ -18,6 +18,7 @@ from tests.world.kafka_log import PartitionLog
 from tests.world.postgres import WorldServer
 from tests.world.postgres_tables import Row, WorldTable
 from tests.world.programs import NAME
+from tests.world.workload import LONG
 
 INT8: Final = 20
 LEFT_OUT: Final = "doc"
@@ -76,6 +77,10 @@ class SourceHistory:
         """Returns the versions of one row, each with the end of its commit; None where it was deleted."""
         self._take()
         return self._versions.get(table, {}).get(key, [])
+
+    def had_long(self, table: str, key: str) -> bool:
+        """Whether some version of a row has a value that the stream may have left out."""
+        return any(row is not None and len(row.get(LEFT_OUT, "")) >= LONG for _, row in self.versions(table, key))
 
     def _take(self) -> None:
         commits = self._server.commits

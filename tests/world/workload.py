@@ -36,7 +36,8 @@ DEEDS: Final = frozenset(
 DDL: Final = frozenset({"column added", "table recreated", "tables swapped"})
 """What it does to tables in some worlds."""
 COLUMNS: Final = {"id": "int8", "v": "text", "doc": "text"}
-_LONG: Final = 40
+LONG: Final = 40
+_NEVER: Final = 1_000_000
 
 
 class Workload:
@@ -50,6 +51,7 @@ class Workload:
     Attributes:
         is_over: whether all of them have ended.
         is_quick: whether a commit is visible as soon as it is in the WAL.
+        has_toast: whether the stream leaves long values out that an UPDATE did not touch.
         has_ddl: whether tables are altered, too.
         renamed_at: when another table last took a captured name; its commit may come much later.
     """
@@ -64,7 +66,8 @@ class Workload:
         self.is_quick = rng.random() < 0.5
         self.has_ddl = rng.random() < 0.3
         self.renamed_at = -math.inf
-        server.toast_bytes = _LONG
+        self.has_toast = rng.random() < 0.5
+        server.toast_bytes = LONG if self.has_toast else _NEVER
 
     @property
     def is_over(self) -> bool:
@@ -156,7 +159,7 @@ class Workload:
             transaction.update(table, where, {"v": self._value()})
         elif roll < 0.7:
             self._did("update of a long value")
-            transaction.update(table, where, {"doc": self._value() * _LONG})
+            transaction.update(table, where, {"doc": self._value() * LONG})
         elif roll < 0.8:
             self._did("change of key")
             transaction.update(table, where, {"id": b"%d" % rng.randrange(KEYS)})
@@ -188,7 +191,7 @@ class Workload:
         self._did(deed)
 
     def _row(self, number: int) -> Row:
-        long = _LONG if self._rng.random() < 0.5 else 1
+        long = LONG if self._rng.random() < 0.5 else 1
         return {"id": b"%d" % number, "v": self._value(), "doc": self._value() * long}
 
     def _value(self) -> bytes:
