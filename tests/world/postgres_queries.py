@@ -185,6 +185,15 @@ def _snapshot(session: ServerSession, values: Any, found: Found) -> Answered:
     return [(session.sees().text,)]
 
 
+@_answers(r"SELECT pg_catalog\.pg_current_xact_id\(\)$")
+def _own_transaction(session: ServerSession, values: Any, found: Found) -> Answered:
+    assert session.transaction is None, "not modelled"
+    own = session.server.begin("cdc")
+    xid = own.take_xid()
+    own.commit()
+    return [(xid,)]
+
+
 @_answers(r"SELECT pg_catalog\.pg_snapshot_xmax\(pg_catalog\.pg_current_snapshot\(\)\)::text$")
 def _snapshot_end(session: ServerSession, values: Any, found: Found) -> Answered:
     return [(str(session.sees().xmax),)]

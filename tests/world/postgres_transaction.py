@@ -431,6 +431,11 @@ class WorldTransaction:
         assert name in names, f"no savepoint {name}"
         return len(names) - 1 - names[::-1].index(name)
 
+    def take_xid(self) -> int:
+        """Returns its transaction id, which it gets now if it has written nothing (``pg_current_xact_id``)."""
+        self._work()
+        return self.xid
+
     def _work(self) -> Work:
         """Returns what the present subtransaction writes as; parents have smaller ids."""
         if not self.xid:

@@ -26,6 +26,7 @@ from cdc.bridge.order.demand import Demand
 from cdc.bridge.order.succession import Successions
 from cdc.bridge.scope.captured import CapturedTables
 from cdc.bridge.scope.topics import state_topic
+from cdc.bridge.source.connect import source_errors
 from cdc.bridge.source.table import TableInfo
 from cdc.bridge.source.wal_end import wal_end
 from cdc.contract.backfill import backfill_key, backfill_value
@@ -108,7 +109,12 @@ class BridgeSurroundings:
         flush_wal(self._sql)
 
     def running(self) -> frozenset[int]:
-        """Returns the transactions that are running in the source."""
+        """Returns the transactions that are running in the source.
+
+        A snapshot names only those that are older than the newest one that is over. So one begins and ends before that.
+        """
+        with source_errors("asking which transactions are running"):
+            self._sql.execute("SELECT pg_catalog.pg_current_xact_id()")
         return current_snapshot(self._sql).running
 
 
@@ -130,12 +136,13 @@ def start_backfill(around: BridgeSurroundings, stream: StreamSide, demands: Iter
     ordinals = _ordinals(published)
     rows = BackfillRowWriter(stream, ordinals, around)
     backfill = Backfill(records, _readers(config, config.snapshot.parallel), requests, stream, rows, around)
-    if config.snapshot.mode != "never":
-        new = [each for each in around.tables().values() if _is_new(*each, records, successions)]
-        # A transaction that is running may have changed a table before it joined; the stream does not have that
-        stream.distrust(around.running() if new else ())
-        _add_new(backfill, new, successions)
-    for demand in demands:
+    tables = around.tables().values() if config.snapshot.mode != "never" else ()
+    new, demanded = [each for each in tables if _is_new(*each, records, successions)], list(demands)
+    # A transaction that is running may have changed a table before it joined, or be in the WAL before the slot's begin
+    # and not visible yet, because it waits for a synchronous standby. The stream has neither
+    stream.distrust(around.running() if new or demanded else ())
+    _add_new(backfill, new, successions)
+    for demand in demanded:
         backfill.demand(demand)
     return BesideStream(backfill, Repairs(requests.repairs, partial(_readers, config, 1), stream, ordinals, around))
 
