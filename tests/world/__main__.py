@@ -57,6 +57,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--first", type=int, help="the first seed (default: a random one, which is printed)")
     parser.add_argument("--transactions", type=int, default=20, help="at most so many in a world")
     parser.add_argument("--faults", type=int, default=8, help="at most so many in a world")
+    parser.add_argument("--no-shrink", action="store_true", help="do not look for a shorter world that fails")
     parser.add_argument("--kinds", default="", help="kinds of faults, separated by commas (default: any)")
     return parser.parse_args()
 
@@ -88,7 +89,7 @@ def run_many(first: int, plan: Plan, chosen: argparse.Namespace) -> int:
     while (took := time.perf_counter() - began) < chosen.seconds if chosen.worlds is None else worlds < chosen.worlds:
         failure, seen = run(first + worlds, plan)
         if failure is not None:
-            tell(failure)
+            tell(failure, shrinks=not chosen.no_shrink)
             return 1
         reached += seen
         worlds += 1
@@ -126,11 +127,11 @@ def configurations() -> list[Config]:
     return CONFIGURATIONS
 
 
-def tell(failure: Failure) -> None:
+def tell(failure: Failure, *, shrinks: bool) -> None:
     """Say what was broken, look for the shortest world that breaks it, and say how to replay both."""
     say(f"seed {failure.seed}, step {failure.steps}: {type(failure.error).__name__}: {failure.error}")
     say(replay(failure))
-    shortest = shrunk(failure)
+    shortest = shrunk(failure) if shrinks else failure
     if shortest is not failure:
         say(f"shorter, {shortest.steps} steps: {type(shortest.error).__name__}: {shortest.error}")
         say(replay(shortest))
