@@ -139,7 +139,7 @@ class BridgeSession:
         self._scope = scope
         self._works = works
         self._meter = meter
-        self._counts, self._decoding, self._fencings = kept
+        self._counts, self._decoding, self._fencings = kept.counts, kept.decoding, kept.fencings
         self._kafka = config.kafka.client_options()
         self._admin = BrokerAdmin(self._kafka)
         self._sql: psycopg.Connection[Any] | None = None

@@ -235,10 +235,10 @@ def topic_gaps(
     found: list[GapError] = []
     for topic, names in tables.items():
         before, after = known.get(topic), now.get(topic)
-        if after is None:  # even if it was never on record: it was created before anybody looked
-            found.append(TopicGap(f"topic {topic!r} is gone, with all its records", names))
-        elif before is None:
+        if before is None:
             continue
+        if after is None:
+            found.append(TopicGap(f"topic {topic!r} is gone, with all its records", names))
         elif after.topic_id != before.topic_id:
             found.append(TopicGap(f"topic {topic!r} was deleted and recreated: its earlier records are gone", names))
         elif len(after.ends) != len(before.ends):

@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
+from cdc.base.config import SinkConfig
 from cdc.base.errors import ConfigError
 from cdc.base.lsn import LSN
 from cdc.base.table_names import parts, qualified
 from cdc.contract.ports import ReplicaWriter
 from cdc.contract.record import SourceIdentity, TableSchema
+
+_MAX_IDENTIFIER_BYTES: Final = 63
+"""NAMEDATALEN - 1. PostgreSQL truncates longer names silently, and two truncated names may be the same."""
 
 
 class ReplicaName(NamedTuple):
@@ -35,11 +39,9 @@ class ReplicaNaming:
         schema: the schema of all replica tables; None keeps each source table's own.
         prefix: put before each table's name.
         tables: source ``schema.table`` → replica ``schema.table``; overrides the other two.
-        max_bytes: the longest identifier of the database.
     """
 
-    def __init__(self, schema: str | None, prefix: str, tables: Mapping[str, str], *, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
+    def __init__(self, schema: str | None, prefix: str, tables: Mapping[str, str]) -> None:
         self._schema = schema
         self._prefix = prefix
         self._tables = tables
@@ -72,12 +74,17 @@ class ReplicaNaming:
             name = ReplicaName(*parts(configured))
         else:
             name = ReplicaName(self._schema or schema.namespace, self._prefix + schema.name)
-        if max(len(part.encode()) for part in name) > self._max_bytes:
+        if max(len(part.encode()) for part in name) > _MAX_IDENTIFIER_BYTES:
             raise ConfigError(
-                f"the replica table of {source} would be called {name}: longer than {self._max_bytes} bytes",
+                f"the replica table of {source} would be called {name}: longer than {_MAX_IDENTIFIER_BYTES} bytes",
                 remedy=f"give it a shorter one, sink.tables: {{{source!r}: …}}",
             )
         return name
+
+
+def naming_of(sink: SinkConfig) -> ReplicaNaming:
+    """Returns the naming that the configuration asks for, in which no name is taken yet."""
+    return ReplicaNaming(sink.schema_name, sink.prefix, sink.tables)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cdc.contract.backfill import request_key, request_value
+from cdc.contract.known_topic import known_topic_key
 from cdc.contract.naming import progress_topic
 from cdc.contract.record import BackfillRequest, RepairKey, RepairRequest
 from cdc.contract.repair import repair_request_key, repair_request_value
@@ -114,7 +115,11 @@ def _repair_asked(world: World) -> Ending | None:
 def _topic_made_anew(world: World) -> Ending | None:
     """Somebody deletes a topic; the bridge makes it anew."""
     name = f"{NAME}.{world.machine.rng.choice(TABLES)}"
-    if not world.config.heals_gaps or name not in world.kafka.topics:
+    progress = world.kafka.log(progress_topic(NAME), 0)
+    key = known_topic_key(name)
+    # Before the bridge has put the topic on record, nobody can tell that it was there
+    is_on_record = progress is not None and any(each.key() == key for each in progress.messages)
+    if not world.config.heals_gaps or name not in world.kafka.topics or not is_on_record:
         return None
     world.kafka.delete(name)
     world.forget(name)

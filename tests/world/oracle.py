@@ -165,6 +165,8 @@ class TopicAudit:
             del self.fold[key]
         if number is None:
             self._positions.clear()
+        # A sweep that is under way goes by offsets, and may delete rows that are there until the gap is closed
+        self._begins_anew = True
 
     def look(self) -> None:
         """Read what has become readable.

@@ -22,8 +22,7 @@ from cdc.contract.jobspec import deployment as job
 from cdc.contract.kinds import Kind, kind_of_column
 from cdc.contract.pgtypes import sql_type
 from cdc.contract.record import TableSchema
-from cdc.sink.dialects import open_replica
-from cdc.sink.replica import ReplicaName
+from cdc.sink.replica import ReplicaName, naming_of
 
 _APPLICATION: Final = "cdc job"
 _DELIMITERS: Final = """
@@ -176,7 +175,7 @@ def _delimiters(conn: psycopg.Connection[Any], oids: Sequence[int]) -> dict[int,
 def _replica_names(config: Config, infos: Sequence[TableInfo]) -> dict[str, ReplicaName]:
     if config.sink is None:
         return {}
-    naming = open_replica(config, application_name=_APPLICATION).naming
+    naming = naming_of(config.sink)
     names = {}
     for info in infos:
         topic = state_topic(config, info.namespace, info.name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import Final
 
 from cdc.base.config import SinkConfig
 from cdc.base.pgroles import comment, role_and_database, role_lines
@@ -17,10 +16,7 @@ from cdc.sink.postgres.schema_version import upgrade
 from cdc.sink.postgres.session import describe, is_database, psycopg_of, replica_engine, replica_session
 from cdc.sink.postgres.status import read_status
 from cdc.sink.postgres.writer import PostgresReplica
-from cdc.sink.replica import Inspection, ReplicaName, ReplicaNaming, SinkStatus
-
-_MAX_IDENTIFIER_BYTES: Final = 63
-"""NAMEDATALEN - 1. PostgreSQL truncates longer names silently, and two truncated names may be the same."""
+from cdc.sink.replica import Inspection, ReplicaName, ReplicaNaming, SinkStatus, naming_of
 
 
 class PostgresDatabase:
@@ -50,8 +46,7 @@ class PostgresDatabase:
     @property
     def naming(self) -> ReplicaNaming:
         """The names of replica tables; a new object each time, in which no name is taken yet."""
-        sink = self._sink
-        return ReplicaNaming(sink.schema_name, sink.prefix, sink.tables, max_bytes=_MAX_IDENTIFIER_BYTES)
+        return naming_of(self._sink)
 
     @property
     def called(self) -> str:

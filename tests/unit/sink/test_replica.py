@@ -24,11 +24,11 @@ def schema(name: str, namespace: str = "public") -> TableSchema:
     ],
 )
 def test_names(in_schema: str | None, prefix: str, tables: dict[str, str], expected: str) -> None:
-    assert str(ReplicaNaming(in_schema, prefix, tables, max_bytes=63).name(schema("orders"))) == expected
+    assert str(ReplicaNaming(in_schema, prefix, tables).name(schema("orders"))) == expected
 
 
 def test_two_tables_in_one_are_refused() -> None:
-    naming = ReplicaNaming("mirror", "", {}, max_bytes=63)
+    naming = ReplicaNaming("mirror", "", {})
     naming.name(schema("orders", "a"))
     naming.name(schema("orders", "a"))
     with pytest.raises(
@@ -39,4 +39,4 @@ def test_two_tables_in_one_are_refused() -> None:
 
 def test_long_name_is_refused() -> None:
     with pytest.raises(ConfigError, match="longer than 63 bytes"):
-        ReplicaNaming(None, "ü" * 10, {}, max_bytes=63).name(schema("x" * 50))
+        ReplicaNaming(None, "ü" * 10, {}).name(schema("x" * 50))

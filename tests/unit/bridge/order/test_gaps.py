@@ -141,11 +141,6 @@ def test_a_topic_that_grew_or_is_new_or_not_ours_any_more() -> None:
     assert topic_gaps({"t": TOPIC, "old": TOPIC}, {"t": grown, "new": grown}, {"t": ["a.b"], "new": ["a.c"]}) == []
 
 
-def test_a_topic_that_was_deleted_before_it_was_on_record() -> None:
-    (gap,) = topic_gaps({}, {}, {"t": ["public.items"]})
-    assert "topic 't' is gone" in gap.message
-
-
 def test_a_slot_that_was_lost_before_anything_was_published() -> None:
     gap = lost_before_the_first_progress(replace(SLOT, wal_status="lost"))
     assert "is lost (lost): changes since it was created are missing" in gap.message
