@@ -13,10 +13,14 @@ from typing import Final, NamedTuple
 
 HOST: Final = "127.0.0.1"
 TOPIC: Final = "t"
-_PRODUCE, _METADATA, _API_VERSIONS, _INIT_PRODUCER_ID = 0, 3, 18, 22
-_APIS: Final = {_PRODUCE: 3, 1: 4, 2: 1, _METADATA: 1, 8: 1, 9: 1, 10: 0, 11: 0, 12: 0, 13: 0, 14: 0} | {
+_PRODUCE, _METADATA, _FIND_COORDINATOR, _API_VERSIONS, _INIT_PRODUCER_ID = 0, 3, 10, 18, 22
+_ADD_PARTITIONS, _END_TXN = 24, 26
+_APIS: Final = {_PRODUCE: 3, 1: 4, 2: 1, _METADATA: 1, 8: 1, 9: 1, 11: 0, 12: 0, 13: 0, 14: 0} | {
     _API_VERSIONS: 0,
     _INIT_PRODUCER_ID: 0,
+    _ADD_PARTITIONS: 0,
+    _END_TXN: 0,
+    _FIND_COORDINATOR: 1,
     36: 0,
 }
 """Up to which version it knows what; the client needs those it never asks, too, to trust it with idempotent rows."""
@@ -99,6 +103,16 @@ class FakeBroker:
                 elif kind == _INIT_PRODUCER_ID:
                     self._send(connection, correlation, struct.pack(">ihqh", 0, 0, self._producers, 0))
                     self._producers += 1
+                elif kind == _FIND_COORDINATOR:
+                    self._send(connection, correlation, self._coordinator())
+                elif kind == _ADD_PARTITIONS:
+                    added = struct.pack(">ii", 0, 1) + _string(TOPIC) + struct.pack(">iih", 1, 0, 0)
+                    self._send(connection, correlation, added)
+                elif kind == _END_TXN:
+                    self._send(connection, correlation, struct.pack(">ih", 0, 0))
+
+    def _coordinator(self) -> bytes:
+        return struct.pack(">ihhi", 0, 0, -1, 1) + _string(HOST) + struct.pack(">i", self.port)
 
     def _metadata(self) -> bytes:
         brokers = struct.pack(">ii", 1, 1) + _string(HOST) + struct.pack(">ihi", self.port, -1, 1)

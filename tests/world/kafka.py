@@ -8,6 +8,8 @@ What is promised, where it is said, and where it is kept:
 - A partition's offsets only grow, and one producer's records keep their order: documentation, "Guarantees";
   ``PartitionLog.append``, ``Sender``.
 - An idempotent producer's batch is stored once, however often it is sent: KIP-98, KIP-360; ``Sender.lose_connection``.
+- A partition that has no sequence number of a producer takes any as its first one: KIP-360, KAFKA-15591;
+  ``Sender._skip``. This is no promise, but a trap.
 - A transaction is readable whole or not at all once it has ended, and per partition from its marker on, which takes an
   offset. Readers of committed records stop at the last stable offset: KIP-98; ``PartitionLog.mark`` and ``read``.
 - ``init_transactions`` aborts what the former producer left open, and fences it. A transaction that is open for too
@@ -140,13 +142,14 @@ class Faults:
     Attributes:
         cleaning: a partition is compacted up to a random offset.
         lost_connections: a client loses its connections.
+        late_leaders: a broker refuses a producer's first batch for a moment, and takes the next one.
         unknown_outcomes: a commit reports a timeout while its request is on its way.
     """
 
-    __slots__ = ("cleaning", "lost_connections", "unknown_outcomes")
+    __slots__ = ("cleaning", "late_leaders", "lost_connections", "unknown_outcomes")
 
     def __init__(self) -> None:
-        self.cleaning = self.lost_connections = self.unknown_outcomes = 0.0
+        self.cleaning = self.late_leaders = self.lost_connections = self.unknown_outcomes = 0.0
 
 
 class Adrift:
@@ -253,13 +256,20 @@ class KafkaCluster:
             retention_ms=int(found.setting("delete.retention.ms")),
         )
 
-    def store(self, place: tuple[str, int], records: Sequence[QueuedRecord], session: TransactionSession | None) -> int:
+    def store(
+        self,
+        place: tuple[str, int],
+        records: Sequence[QueuedRecord],
+        session: TransactionSession | None,
+        producer: Hashable = None,
+    ) -> int:
         """Store a batch, whole or not at all; returns the offset of its first record.
 
         Args:
             place: topic and number of the partition.
             records: the batch.
             session: whose transaction the records belong to; None outside of one.
+            producer: whose sequence numbers the partition keeps from now on; None for one that has none.
 
         Raises:
             Refused: why the broker does not take it.
@@ -274,6 +284,8 @@ class KafkaCluster:
             raise Refused(KafkaError.MSG_SIZE_TOO_LARGE)
         if "compact" in topic.setting("cleanup.policy") and any(each.key is None for each in records):
             raise Refused(KafkaError.INVALID_RECORD)
+        if producer is not None:
+            log.producers.add(producer)
         return log.append(records, None if session is None else session.coordinated.producer_id)
 
     def coordinate(self, name: str) -> TransactionalId:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from confluent_kafka import KafkaError, Message
@@ -46,9 +46,10 @@ class PartitionLog:
         messages, offsets: the records that are kept, in order, and their offsets.
         open: by producer id, the offsets of its records since it began a transaction here.
         aborted: offsets of records whose transaction was aborted.
+        producers: idempotent producers that have written here.
     """
 
-    __slots__ = ("_gone_at", "aborted", "end", "low", "messages", "number", "offsets", "open", "topic")
+    __slots__ = ("_gone_at", "aborted", "end", "low", "messages", "number", "offsets", "open", "producers", "topic")
 
     def __init__(self, topic: str, number: int) -> None:
         self.topic = topic
@@ -58,6 +59,7 @@ class PartitionLog:
         self.offsets: list[int] = []
         self.open: dict[int, list[int]] = {}
         self.aborted: set[int] = set()
+        self.producers: set[Hashable] = set()
         self._gone_at: dict[int, float] = {}
 
     @property

@@ -7,7 +7,7 @@ in order within a partition, however often a connection is lost (KIP-98).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any, Final
@@ -16,7 +16,15 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message
 
 from cdc.contract.partition import murmur2
 from tests.world.kafka import KafkaCluster, Session
-from tests.world.kafka_log import DeliveryCallback, DeliveryReport, Headers, QueuedRecord, record_bytes
+from tests.world.kafka_lanes import Batch, Ending, Lane
+from tests.world.kafka_log import (
+    DeliveryCallback,
+    DeliveryReport,
+    Headers,
+    PartitionLog,
+    QueuedRecord,
+    record_bytes,
+)
 from tests.world.kafka_metadata import asked_metadata, cluster_at
 from tests.world.kafka_transactions import Refused, TransactionSession
 
@@ -42,51 +50,6 @@ def _hash(key: bytes) -> int:
     return murmur2(key) & 0x7FFFFFFF
 
 
-class _Batch:
-    """Records on their way to one partition.
-
-    Attributes:
-        at: the offset of the first record, once they are stored.
-        refusal: why a broker refuses them.
-        is_back: the connection was lost, and they wait in the client's queue again.
-    """
-
-    __slots__ = ("at", "is_back", "records", "refusal")
-
-    def __init__(self, records: list[QueuedRecord]) -> None:
-        self.records = records
-        self.at: int | None = None
-        self.refusal: int | None = None
-        self.is_back = False
-
-    @property
-    def is_decided(self) -> bool:
-        return self.at is not None or self.refusal is not None
-
-
-class _Lane:
-    """What goes to one partition, in order; to a topic that is not known yet, if the number is -1."""
-
-    __slots__ = ("place", "queue", "since", "wire")
-
-    def __init__(self, place: tuple[str, int]) -> None:
-        self.place = place
-        self.queue: list[QueuedRecord] = []
-        self.wire: list[_Batch] = []
-        self.since = 0.0
-
-
-class _Ending:
-    """The request that ends a transaction."""
-
-    __slots__ = ("is_answered", "is_commit", "is_decided", "refusal")
-
-    def __init__(self, *, is_commit: bool) -> None:
-        self.is_commit = is_commit
-        self.is_decided = self.is_answered = False
-        self.refusal: int | None = None
-
-
 class Sender(Session):
     """The threads of one producer: queues, requests on their way, and the state of its transaction."""
 
@@ -108,15 +71,15 @@ class Sender(Session):
         self.transaction = TransactionSession(cluster.coordinate(name)) if name else None
         self.state = "new" if name else "none"
         self.is_initialising = False
-        self.ending: _Ending | None = None
+        self.ending: Ending | None = None
         self.fatal: KafkaError | None = None
         self.abortable: KafkaError | None = None
         self.has_lost_messages = False
-        self.lanes: dict[tuple[str, int], _Lane] = {}
+        self.lanes: dict[tuple[str, int], Lane] = {}
         self.counts: dict[str, int] = {}
         self.under_way = 0
         self.bytes = 0
-        self._busy: dict[_Lane, None] = {}
+        self._busy: dict[Lane, None] = {}
         self._missing: set[str] = set()
 
     def add_steps(self, found: list[Callable[[], object]]) -> None:
@@ -142,7 +105,7 @@ class Sender(Session):
             elif ending is not None and ending.is_decided and not ending.is_answered:
                 found.append(partial(setattr, ending, "is_answered", True))
 
-    def _add_steps_of(self, lane: _Lane, found: list[Callable[[], object]]) -> None:
+    def _add_steps_of(self, lane: Lane, found: list[Callable[[], object]]) -> None:
         name, number = lane.place
         topic = self.cluster.topics.get(name)
         if topic is None or number < 0 or number >= len(topic.partitions):
@@ -165,6 +128,8 @@ class Sender(Session):
                 found.append(partial(self._acknowledge, lane))
             if not lane.wire[-1].is_decided:
                 found.append(partial(self._store, lane))
+                if self.cluster.faults.late_leaders and self._may_skip(lane, topic.partitions[number]):
+                    found.append(partial(self._skip, lane))
 
     def due_at(self) -> float | None:
         """Returns when messages time out, or when a topic that no broker knows is given up."""
@@ -172,7 +137,7 @@ class Sender(Session):
         times += [lane.since + self.propagation_s for lane in self._busy if self.cluster.log(*lane.place) is None]
         return min(times, default=None)
 
-    def add(self, lane: _Lane, record: QueuedRecord) -> None:
+    def add(self, lane: Lane, record: QueuedRecord) -> None:
         """Put a record into the queue."""
         if not lane.queue and not lane.wire:
             self._busy[lane] = None
@@ -181,7 +146,7 @@ class Sender(Session):
         self.under_way += 1
         self.bytes += record.size
 
-    def lane_of(self, topic: str, key: bytes | None, number: int) -> _Lane:
+    def lane_of(self, topic: str, key: bytes | None, number: int) -> Lane:
         """Returns where a record goes, as far as this client knows: it may not know new partitions yet.
 
         Raises:
@@ -202,10 +167,10 @@ class Sender(Session):
             number = self.cluster.turns.rng.randrange(count) if key is None else _hash(key) % count
         return self._lane((topic, number))
 
-    def _lane(self, place: tuple[str, int]) -> _Lane:
+    def _lane(self, place: tuple[str, int]) -> Lane:
         lane = self.lanes.get(place)
         if lane is None:
-            lane = self.lanes[place] = _Lane(place)
+            lane = self.lanes[place] = Lane(place)
         return lane
 
     def lose_connection(self) -> None:
@@ -251,10 +216,10 @@ class Sender(Session):
             self.cluster.set_adrift([partial(self._decide, self.ending)])
         self.events.clear()
 
-    def ask_to_end(self, *, is_commit: bool) -> _Ending:
+    def ask_to_end(self, *, is_commit: bool) -> Ending:
         """Send the request that ends the transaction, unless it is under way."""
         if self.ending is None:
-            self.ending = _Ending(is_commit=is_commit)
+            self.ending = Ending(is_commit=is_commit)
         return self.ending
 
     def _init(self) -> None:
@@ -263,7 +228,7 @@ class Sender(Session):
         if self.transaction.init(self.timeout_s):
             self.is_initialising, self.state = False, "ready"
 
-    def _decide(self, ending: _Ending) -> None:
+    def _decide(self, ending: Ending) -> None:
         assert self.transaction is not None
         try:
             self.transaction.end(is_commit=ending.is_commit)
@@ -271,7 +236,7 @@ class Sender(Session):
             ending.refusal = refused.code
         ending.is_decided = True
 
-    def _send(self, lane: _Lane) -> None:
+    def _send(self, lane: Lane) -> None:
         """Let a batch leave. In a transaction, the coordinator has to know the partition before."""
         if self.transaction is not None:
             try:
@@ -285,21 +250,41 @@ class Sender(Session):
         while taken < count and (taken == 0 or size + queue[taken].size <= self.max_message_bytes):
             size += queue[taken].size
             taken += 1
-        lane.wire.append(_Batch(queue[:taken]))
+        lane.wire.append(Batch(queue[:taken]))
         del queue[:taken]
 
-    def _store(self, lane: _Lane) -> None:
+    def _store(self, lane: Lane) -> None:
         batch = next(each for each in lane.wire if not each.is_decided)
         batch.is_back = False
         self._arrive(lane, batch)
 
-    def _arrive(self, lane: _Lane, batch: _Batch) -> None:
+    def _may_skip(self, lane: Lane, log: PartitionLog) -> bool:
+        is_known = self._identity is None or self._identity in log.producers
+        return not is_known and len([each for each in lane.wire if not each.is_decided]) > 1
+
+    def _skip(self, lane: Lane) -> None:
+        """Let the leader refuse the first batch for a moment, and take the second, as it knows no sequence number yet.
+
+        The client takes the first for stored, too: brokers would have refused the second otherwise.
+        """
+        batch = next(each for each in lane.wire if not each.is_decided)
+        batch.at = OFFSET_INVALID
+        self._store(lane)
+
+    @property
+    def _identity(self) -> Hashable:
+        """Whose sequence numbers brokers keep; None for a producer without."""
+        if self.transaction is not None:
+            return self.transaction.coordinated.producer_id
+        return self if self.is_idempotent else None
+
+    def _arrive(self, lane: Lane, batch: Batch) -> None:
         try:
-            batch.at = self.cluster.store(lane.place, batch.records, self.transaction)
+            batch.at = self.cluster.store(lane.place, batch.records, self.transaction, self._identity)
         except Refused as refused:
             batch.refusal = refused.code
 
-    def _acknowledge(self, lane: _Lane) -> None:
+    def _acknowledge(self, lane: Lane) -> None:
         """Let the answer about the oldest batch arrive."""
         batch = lane.wire.pop(0)
         lane.since = self.cluster.turns.now
@@ -309,7 +294,7 @@ class Sender(Session):
             self._refused(lane, batch.records, batch.refusal)
         self._rest(lane)
 
-    def _refused(self, lane: _Lane, records: list[QueuedRecord], code: int) -> None:
+    def _refused(self, lane: Lane, records: list[QueuedRecord], code: int) -> None:
         if self.transaction is not None and code in _FENCED:
             self.fail_for_good(KafkaError._FENCED, "ProduceRequest failed: fenced")
         elif self.transaction is not None:
@@ -324,14 +309,14 @@ class Sender(Session):
             self.fatal = KafkaError(code, reason, True)
             self.events.append(self.fatal)
 
-    def _time_out(self, lane: _Lane) -> None:
+    def _time_out(self, lane: Lane) -> None:
         """Give up the messages of a partition that waited for longer than ``message.timeout.ms``."""
         records = [each for batch in lane.wire for each in batch.records] + lane.queue
         self.cluster.set_adrift([partial(self._arrive, lane, batch) for batch in lane.wire if not batch.is_decided])
         lane.wire, lane.queue = [], []
         self._lost(lane, records, KafkaError._MSG_TIMED_OUT)
 
-    def _forget(self, lane: _Lane) -> None:
+    def _forget(self, lane: Lane) -> None:
         """Give up the messages for a topic that is not there, and refuse more until it is."""
         self.counts.pop(lane.place[0], None)
         self._missing.add(lane.place[0])
@@ -339,7 +324,7 @@ class Sender(Session):
         lane.wire, lane.queue = [], []
         self._lost(lane, records, KafkaError.UNKNOWN_TOPIC_OR_PART)
 
-    def _lost(self, lane: _Lane, records: list[QueuedRecord], code: int) -> None:
+    def _lost(self, lane: Lane, records: list[QueuedRecord], code: int) -> None:
         self._report(lane, records, KafkaError(code))
         self._rest(lane)
 
@@ -358,9 +343,7 @@ class Sender(Session):
             self.bytes -= record.size
             self.add(lane, record)
 
-    def _report(
-        self, lane: _Lane, records: list[QueuedRecord], error: KafkaError | None, at: int | None = None
-    ) -> None:
+    def _report(self, lane: Lane, records: list[QueuedRecord], error: KafkaError | None, at: int | None = None) -> None:
         """Queue a delivery report for each message that asked for one."""
         self.under_way -= len(records)
         self.bytes -= sum(each.size for each in records)
@@ -369,11 +352,11 @@ class Sender(Session):
         self.has_lost_messages |= error is not None
         topic, number = lane.place
         for place, (value, key, headers, at_ms, callback, _) in enumerate(records):
-            offset = OFFSET_INVALID if at is None else at + place
+            offset = OFFSET_INVALID if at is None or at < 0 else at + place
             message = Message(topic, number, offset, key, value, headers, error, (1, at_ms))
             self.events.append(DeliveryReport(callback or self.on_delivery, error, message))
 
-    def _rest(self, lane: _Lane) -> None:
+    def _rest(self, lane: Lane) -> None:
         if not lane.queue and not lane.wire:
             self._busy.pop(lane, None)
 

@@ -108,6 +108,12 @@ DEFECTS: Final = (
         "return True",
     ),
     Planted(
+        "a partition's second record may follow the first before Kafka has it",
+        "kafka/publish/first_records.py",
+        "        if place in self._under_way:\n            return True\n",
+        "        if place in self._under_way:\n            return False\n",
+    ),
+    Planted(
         "keys of late rows are not published again",
         "bridge/session.py",
         "self._publisher.late:\n",

@@ -142,7 +142,7 @@ class World:
         self._lasting: dict[str, Callable[[], None]] = {}
         everything = sorted(FAULTS)
         self.kinds = plan.kinds or machine.rng.sample(everything, machine.rng.randint(1, len(everything)))
-        for name in ("cleaning", "lost_connections", "unknown_outcomes"):
+        for name in ("cleaning", "late_leaders", "lost_connections", "unknown_outcomes"):
             if machine.rng.random() < 0.5:
                 setattr(self.kafka.faults, name, 0.02)
         self._seen_version = 0

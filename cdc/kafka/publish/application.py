@@ -59,21 +59,14 @@ class ApplicationProducer(TransactionalProducer):
             TopicUnavailable: the brokers do not take the records.
             TopicRefused: a record or a right was refused.
         """
-        deadline = time.monotonic() + _FLUSH_DEADLINE_S
-        while True:
-            try:
-                left = self._producer.flush(0.1)  # short, so that signal handlers can run in between
-            except KafkaException as error:
-                raise self._error("flush", error) from error
-            if self._undelivered is not None:
-                self._raise_why(self._undelivered)
-            if not left:
-                return self._offsets
-            if time.monotonic() > deadline:
-                raise TopicUnavailable(
-                    "Kafka no longer takes records: a flush did not end within a minute",
-                    remedy="open it again once the brokers answer: nothing of this Kafka transaction is readable",
-                )
+        self._flush()
+        return self._offsets
+
+    def _flush_left(self) -> int:
+        left = super()._flush_left()
+        if self._undelivered is not None:
+            self._raise_why(self._undelivered)
+        return left
 
     def _raise_why(self, undelivered: KafkaError) -> None:
         """Raises why a record failed. Its own report says only that it did; a commit of the transaction says why."""
@@ -127,6 +120,7 @@ class ApplicationProducer(TransactionalProducer):
             self._until_done("abort_transaction", self._producer.abort_transaction, _FLUSH_DEADLINE_S)
             self._until_reported()
         self._failure = None
+        self._first.forget()
         self._topics.clear()
         self._forget()
 

@@ -106,8 +106,11 @@ class KafkaPublisher(TransactionalProducer):
         if not self._open:
             self._begin()
         # The hot loop: it calls librdkafka directly, because one Python call more per record costs throughput
-        send, topics = self._send, self._topics
+        send, topics, complete = self._send, self._topics, self._first.complete
         for topic, key, value, header, _ in records:
+            if topic not in complete:
+                self.produce(topic, key, value, header)
+                continue
             topics.add(topic)
             try:
                 send(topic, value, key, -1, None, None, 0, [("cdc", header)])

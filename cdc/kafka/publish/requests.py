@@ -78,6 +78,8 @@ def _write(options: Mapping[str, Any], topic: str, records: Sequence[tuple[bytes
     try:
         for key, value in records:
             producer.produce(topic, value, key, 0)
+            if not outcomes:
+                producer.flush(_DEADLINE_S)  # the first one goes alone, see ``first_records``
         while len(outcomes) < len(records) and not any(outcomes) and not refusals:
             producer.poll(0.1)
     except KafkaException as error:

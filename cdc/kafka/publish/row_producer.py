@@ -22,6 +22,7 @@ from cdc.base.errors import CdcError, TopicUnavailable
 from cdc.contract.header import HEADER_NAME
 from cdc.contract.record import Ready
 from cdc.kafka.brokers import bad_option, connect, refused_connection
+from cdc.kafka.publish.first_records import FirstRecords
 from cdc.kafka.publish.transactional import PRODUCER_SETTINGS, TOO_LARGE, queue_kbytes
 
 ROWS_PATIENCE_S: Final = 2.5
@@ -93,6 +94,7 @@ class RowProducer:
             self._producer = Producer(settings, logger=BROKER_LOG)
         except KafkaException as error:
             raise bad_option(error) from error
+        self._first = FirstRecords(self._producer)
         self._group = Group()
         self._delivered = self._reports(self._group)
         self._failed: tuple[KafkaError, Message | None] | None = None
@@ -123,20 +125,23 @@ class RowProducer:
 
         Raises:
             RowRejected: a row is larger than the topic takes, or the producer has failed for good.
-            TopicUnavailable: the queue stayed full.
+            TopicUnavailable: the queue stayed full, or a partition's first row was not taken.
         """
         self.poll()
         if self._failed is not None:
             raise RowRejected(None, self._failed[0])
-        group, produce, delivered = self._group, self._producer.produce, self._delivered
+        self._first.refresh()
+        group, produce, delivered, complete = self._group, self._producer.produce, self._delivered, self._first.complete
         for record in records:
             topic, key, value, header, _ = record
+            if topic not in complete:
+                self._await_first(record)
             while True:
                 try:
                     produce(topic, value, key, -1, delivered, None, 0, [(HEADER_NAME, header)])
                     break
                 except BufferError:
-                    self._wait_for_room()
+                    self._wait_until_queued(len(self._producer) - 1)
                 except KafkaException as error:
                     if error.args[0].code() == KafkaError._FATAL:
                         self.poll(_REPORT_S)
@@ -175,7 +180,7 @@ class RowProducer:
                 self._producer.poll(0.01)
             self._producer.purge()  # again: a row whose connection is being lost comes back into the queue
         # The client refers to our callbacks and we to the client: this breaks the cycle, so that it is freed now
-        del self._producer, self._delivered
+        del self._first, self._producer, self._delivered
 
     def _reports(self, group: Group) -> Any:
         """Returns the delivery callback for the rows of a group; one function for all of them."""
@@ -198,16 +203,25 @@ class RowProducer:
         is_size = error.code() in TOO_LARGE and first.code() in TOO_LARGE
         return is_size and known is not None and len(message) > len(known)
 
-    def _wait_for_room(self) -> None:
+    def _await_first(self, record: Ready) -> None:
+        try:
+            must_wait = self._first.must_wait(record[0], record[1])
+        except KafkaException as error:
+            raise RowRejected(record, error.args[0]) from error
+        if must_wait:
+            self._wait_until_queued(0)
+            self._first.arrived()
+
+    def _wait_until_queued(self, most: int) -> None:
+        """Wait until at most this many rows are not acknowledged."""
         deadline = self.deadline()
-        full = len(self._producer)
-        while len(self._producer) >= full:
+        while len(self._producer) > most:
             self.poll(0.01)
             if self._failed is not None:
                 raise RowRejected(None, self._failed[0])
             if time.monotonic() > deadline:
                 raise TopicUnavailable(
-                    f"Kafka does not take rows: the send queue stayed full for up to {ROWS_PATIENCE_S:g} s",
+                    f"Kafka has not taken the rows sent to it for up to {ROWS_PATIENCE_S:g} s",
                     remedy=BROKERS_AWAY,
                 )
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import ClusterMetadata, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import ClusterMetadata, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from cdc.base.broker_log import BROKERS_AWAY
 from cdc.base.config import TopicsConfig
@@ -125,7 +125,11 @@ class TopicAdmin:
                     raise self._translate("create", name, error.args[0]) from error
 
     def _wait_for_leaders(self, specifications: Iterable[TopicSpecification]) -> None:
-        """Wait until all brokers know the new topics: the controller learns of a topic a moment before they do."""
+        """Wait until all brokers know the new topics: the controller learns of a topic a moment before they do.
+
+        A broker says that it leads a partition before it does. So the leaders are asked as well: a producer's first
+        request would be refused for a moment, and not every producer keeps its order then (see ``first_records``).
+        """
         wanted = {each.name: each.partitions for each in specifications}
         asked = time.monotonic()
         deadline = asked + _LEADERS_TIMEOUT_S
@@ -139,7 +143,7 @@ class TopicAdmin:
                 and all(each.leader >= 0 for each in topics[name].partitions.values())
             }
             if led == wanted.keys():
-                return
+                break
             now = time.monotonic()
             if now > deadline:
                 lacking = sorted(wanted.keys() - led)
@@ -149,6 +153,14 @@ class TopicAdmin:
                 )
             time.sleep(max(_METADATA_POLL_S, now - asked))  # as long as the answer took: spare brokers that are busy
             asked = time.monotonic()
+        places = [(name, number) for name, partitions in wanted.items() for number in range(partitions)]
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client gives it no types
+        answers = self._admin.offsets(places, latest, timeout_s=TIMEOUT_S)
+        for (name, number), found in answers.items():
+            if isinstance(found, KafkaError):
+                raise TopicUnavailable(
+                    f"partition {number} of the new topic {name!r} has no leader: {found.str()}", remedy=BROKERS_AWAY
+                )
 
     def _metadata(self) -> ClusterMetadata:
         return self._admin.metadata(timeout_s=TIMEOUT_S)

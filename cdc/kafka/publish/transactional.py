@@ -21,10 +21,13 @@ from cdc.base.waits import KAFKA_REMEDY, WAITS
 from cdc.contract.header import HEADER_NAME
 from cdc.kafka.acls import BRIDGE_ON_TOPICS, Acl
 from cdc.kafka.brokers import CONNECTING, bad_option, connect, refused_connection
+from cdc.kafka.publish.first_records import FirstRecords
 
 COMMIT_DEADLINE_S = 60.0
 _SLICE_S = 1.0
 """The longest blocking call into librdkafka: between two calls, signal handlers can run."""
+_FLUSH_SLICE_S = 0.1
+"""The same for a flush, which does not notice that the Kafka transaction has failed meanwhile."""
 
 _FENCED = {
     KafkaError._FENCED,
@@ -107,6 +110,7 @@ class TransactionalProducer:
         except KafkaException as error:
             raise bad_option(error) from error
         self._send = self._producer.produce
+        self._first = FirstRecords(self._producer)
 
     @property
     def is_open(self) -> bool:
@@ -137,6 +141,7 @@ class TransactionalProducer:
         with WAITS.on("kafka", "Kafka to commit a transaction", KAFKA_REMEDY):
             self._until_done("commit_transaction", self._producer.commit_transaction, COMMIT_DEADLINE_S)
         BROKER_LOG.answered()
+        self._first.arrived()
         self._open = False
         self._topics.clear()
 
@@ -150,7 +155,7 @@ class TransactionalProducer:
             except KafkaException:
                 pass  # the next start() with this transactional id aborts it
         # The client refers to our callbacks and we to the client: this breaks the cycle, so that it is freed now
-        del self._send, self._producer
+        del self._send, self._first, self._producer
 
     def _begin(self) -> None:
         if self._before_begin is not None:
@@ -161,6 +166,7 @@ class TransactionalProducer:
             raise self._error("begin_transaction", error) from error
         self._open = True
         self._began_at = time.monotonic()
+        self._first.refresh()
 
     def _add(self, topic: str, key: bytes, value: bytes | None, header: bytes, partition: int = -1) -> None:
         """Add a record to the open Kafka transaction, opening one if there is none; waits while the queue is full."""
@@ -168,6 +174,8 @@ class TransactionalProducer:
             self._begin()
         headers: Any = [(HEADER_NAME, header)] if header else None
         self._topics.add(topic)
+        if topic not in self._first.complete:
+            self._await_first(topic, key, partition)
         while True:
             try:
                 self._send(topic, value, key, partition, None, None, 0, headers)
@@ -179,6 +187,45 @@ class TransactionalProducer:
                     size = len(key) + len(value or b"") + len(header)
                     raise self._too_large(topic, key, header, f"{size} bytes") from error
                 raise self._error("produce", error) from error
+
+    def _await_first(self, topic: str, key: bytes, partition: int) -> None:
+        try:
+            must_wait = self._first.must_wait(topic, key, partition)
+        except KafkaException as error:
+            raise self._error("list_topics", error) from error
+        if must_wait:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Wait until the brokers have every record.
+
+        Raises:
+            TopicUnavailable: the brokers do not take the records.
+            TopicRefused: a record or a right was refused.
+        """
+        deadline = time.monotonic() + COMMIT_DEADLINE_S
+        with WAITS.on("kafka", "Kafka to take records", KAFKA_REMEDY):
+            while self._flush_left():
+                # Records of a failed Kafka transaction stay in the queue for ever
+                cause = self._cause()
+                if cause is not None:
+                    raise self._error("flush", KafkaException(cause))
+                if time.monotonic() > deadline:
+                    raise TopicUnavailable(
+                        "Kafka no longer takes records: a flush did not end within a minute",
+                        remedy=self._remedy_when_unanswered,
+                    )
+        self._first.arrived()
+
+    def _flush_left(self) -> int:
+        """Flush for a moment; returns how many records are left."""
+        try:
+            left = self._producer.flush(_FLUSH_SLICE_S)
+        except KafkaException as error:
+            raise self._error("flush", error) from error
+        if self._failure is not None:
+            raise self._failure
+        return left
 
     def _wait_for_room(self) -> None:
         """Wait until the send queue has room; if it stays full for a minute, the brokers count as gone."""
@@ -215,7 +262,7 @@ class TransactionalProducer:
         self._take_reports()
         kafka_error: KafkaError = error.args[0]
         if kafka_error.code() in _NOT_THE_CAUSE:
-            kafka_error = self._cause(kafka_error)
+            kafka_error = self._cause() or kafka_error
         if kafka_error.code() in _FENCED:
             if time.monotonic() - self._began_at > self._timeout_s:
                 # The coordinator aborts an overdue transaction by bumping our epoch: to the client that looks as if a
@@ -242,14 +289,14 @@ class TransactionalProducer:
             remedy=self._remedy_when_unanswered,
         )
 
-    def _cause(self, unknown: KafkaError) -> KafkaError:
+    def _cause(self) -> KafkaError | None:
         """Returns why the Kafka transaction failed: produce() says only that it did, transactional calls say why."""
         try:
             self._producer.begin_transaction()
         except KafkaException as error:
             known: KafkaError = error.args[0]
-            return known
-        return unknown
+            return None if known.code() in _NOT_THE_CAUSE else known
+        return None
 
     def _take_reports(self) -> None:
         """Run the waiting callbacks."""

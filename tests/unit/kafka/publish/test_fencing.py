@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,6 +27,10 @@ class FencedClient:
 
     def __len__(self) -> int:
         return 0
+
+    def list_topics(self, topic: str, _timeout_s: float) -> Any:
+        """Each topic has one partition."""
+        return SimpleNamespace(topics={topic: SimpleNamespace(error=None, partitions={0: None})})
 
     def begin_transaction(self) -> None: ...
 
