@@ -22,6 +22,7 @@ from cdc.kafka.publish.requests import write_request
 from tests.support import versioned
 from tests.support.bridge_process import CdcProcess
 from tests.support.deployment import Deploy, Deployment, deployed
+from tests.support.sampling import sampled
 from tests.support.servers import Database, OwnStack
 from tests.support.soak import times
 from tests.support.topic_audit import audit
@@ -34,6 +35,7 @@ BACKFILL = ("backfill.before_chunk_done:3", "backfill.inside_sweep:2")
 
 
 @pytest.mark.soak
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_killed_at_random_during_backfills(own_stack: OwnStack, tmp_path: Path) -> None:
     seed = int(os.environ.get("SEED", random.randrange(10**6)))
@@ -88,7 +90,10 @@ def test_killed_at_random_during_backfills(own_stack: OwnStack, tmp_path: Path) 
         deployment.stop()
 
 
-@pytest.mark.parametrize("crashpoint", [BACKFILL[0], "bridge.before_kafka_commit:4", "bridge.after_kafka_commit:4"])
+POINTS = (BACKFILL[0], "bridge.before_kafka_commit:4", "bridge.after_kafka_commit:4")
+
+
+@pytest.mark.parametrize("crashpoint", sampled(POINTS, POINTS[1:2]))
 def test_a_crash_is_resumed_where_it_stood(crashpoint: str, database: Database, deploy: Deploy) -> None:
     versioned.create(database, _ROWS)
     deployment = deploy(snapshot={"parallel": 2})

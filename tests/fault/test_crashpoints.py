@@ -13,6 +13,7 @@ from tests.fault.test_repair_kills import REPAIR
 from tests.integration.sink.postgres.test_locked import HOLD
 from tests.integration.views.feed.test_generations import VIEW
 from tests.support.deployment import Deploy, Deployment
+from tests.support.sampling import sampled
 from tests.support.servers import Database
 from tests.support.topic_audit import audit
 from tests.support.waiting import eventually
@@ -87,7 +88,7 @@ def deployment(database: Database, deploy: Deploy) -> Deployment:
     return deploy(snapshot={"mode": "never"})
 
 
-@pytest.mark.parametrize(("point", "big_rows"), BRIDGE)
+@pytest.mark.parametrize(("point", "big_rows"), sampled(BRIDGE, (BRIDGE[1], BRIDGE[-1])))
 def test_bridge_killed_at(point: str, big_rows: int, deployment: Deployment) -> None:
     deployment.start_bridge(crashpoint=point)
     load(deployment.source, big_rows)
@@ -97,7 +98,7 @@ def test_bridge_killed_at(point: str, big_rows: int, deployment: Deployment) -> 
     check(deployment)
 
 
-@pytest.mark.parametrize(("point", "big_rows", "then"), PROMPT)
+@pytest.mark.parametrize(("point", "big_rows", "then"), sampled(PROMPT, (PROMPT[1], PROMPT[3])))
 def test_prompt_bridge_killed_at(point: str, big_rows: int, then: str, deployment: Deployment) -> None:
     """It dies again while it passes what is there already, and at last delivers as it began."""
     deployment.deliver("idempotent")

@@ -40,6 +40,7 @@ from tests.support.disturbances import (
     whole_world,
 )
 from tests.support.forked import run_command
+from tests.support.sampling import sampled
 from tests.support.serve_process import ServeProcess
 from tests.support.waiting import eventually
 
@@ -353,9 +354,7 @@ def seconds_until(world: World, checks: Mapping[str, Check], *, moves: bool = Tr
     return said
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(each, marks=[] if each in SAMPLE else pytest.mark.long) for each in DISTURBANCES]
-)
+@pytest.mark.parametrize("name", sampled(DISTURBANCES, SAMPLE))
 def test_it_is_said_and_taken_back(world: World, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     expected = DISTURBANCES[name]
     seconds_until(world, wellness(world))

@@ -12,6 +12,8 @@ import pytest
 from tests.support.soak import times
 
 WORLDS = times(1_000, soak=100_000)
+SAMPLE = "update of a long value"
+"""The bridge reads such rows again, so they have the most steps at which it can die."""
 
 
 @pytest.mark.soak
@@ -22,7 +24,17 @@ def test_no_world_breaks_a_promise() -> None:
     A failure prints the seed, the shortest world that was found to fail, too, and how to replay both.
     """
     first = os.environ.get("SEED", str(random.getrandbits(32)) if "SOAK" in os.environ else "0")
-    command = [sys.executable, "-m", "tests.world", "--worlds", str(WORLDS), "--first", first]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    run("tests.world", "--worlds", str(WORLDS), "--first", first)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(10 * 3_600 if "SOAK" in os.environ else 600)
+def test_a_fault_at_every_step_breaks_no_promise() -> None:
+    """A kill of the bridge, while the workload does one thing; in ``make soak`` each fault, and each thing."""
+    run("tests.world.every_step", *([] if "SOAK" in os.environ else ["--kinds", "bridge killed", "--deeds", SAMPLE]))
+
+
+def run(module: str, *arguments: str) -> None:
+    done = subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False)
     sys.stdout.write(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -126,6 +126,15 @@ def _topic_made_anew(world: World) -> Ending | None:
     return nothing
 
 
+def _topics_compacted(world: World) -> Ending | None:
+    """The cleaner has run everywhere."""
+    for topic in world.kafka.topics.values():
+        if "compact" in topic.setting("cleanup.policy"):
+            for log in topic.partitions:
+                world.kafka.clean(topic.name, log.number, log.end)
+    return nothing
+
+
 def _records_deleted(world: World) -> Ending | None:
     """Somebody deletes the first records of a partition."""
     topic = world.kafka.topics.get(f"{NAME}.{world.machine.rng.choice(TABLES)}")
@@ -157,6 +166,7 @@ FAULTS: Final[Mapping[str, Callable[[World], Ending | None]]] = {
     "source hangs": _source_hangs,
     "minutes pass": _minute_passes,
     "topic made anew": _topic_made_anew,
+    "topics compacted": _topics_compacted,
     "records deleted": _records_deleted,
     "slot lost": _slot_lost,
     "backfill asked": _backfill_asked,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Generator, MutableMapping
 from contextlib import contextmanager
 from functools import partial
@@ -48,14 +48,17 @@ class Plan(NamedTuple):
     """What a world is made of, and how much happens in it.
 
     Attributes:
-        transactions: how many the workload begins at most.
+        transactions: how many the workload begins: at most, or exactly with ``at``.
         faults: how many strikes there are at most.
         kinds: of which kinds; each world draws its own unless given.
+        at: the steps at which these kinds strike, one after the other. None for strikes at random, which may also meet
+            a second bridge.
     """
 
     transactions: int = 20
     faults: int = 8
     kinds: tuple[str, ...] = ()
+    at: tuple[int, ...] | None = None
 
 
 SOMETIMES: Final = frozenset({*FAULTS, *DEEDS, *DDL, "exact"})
@@ -121,7 +124,8 @@ class World:
         self.source = self.servers.add(WorldServer(machine))
         self.contents = Contents()
         self.history = SourceHistory(self.source)
-        self.workload = Workload(self.source, self.reached, machine.rng.randint(1, plan.transactions))
+        drawn = machine.rng.randint(1, plan.transactions)
+        self.workload = Workload(self.source, self.reached, drawn if plan.at is None else plan.transactions)
         self.audits = {
             table: TopicAudit(
                 self.kafka,
@@ -136,14 +140,16 @@ class World:
         self.view = RunningProgram(self, "view", partial(run_view, config, self.contents, machine))
         self.other = RunningProgram(self, "other bridge", partial(run_bridge, config))
         self.programs = [self.bridge, self.view]
-        if machine.rng.random() < 0.4:
+        if machine.rng.random() < 0.4 and plan.at is None:
             self.programs.append(self.other)
         self._faults = machine.rng.randint(1, plan.faults)
+        self._due = deque(zip(plan.at, plan.kinds, strict=True)) if plan.at is not None else None
         self._lasting: dict[str, Callable[[], None]] = {}
         everything = sorted(FAULTS)
         self.kinds = plan.kinds or machine.rng.sample(everything, machine.rng.randint(1, len(everything)))
+        is_random = plan.at is None
         for name in ("cleaning", "late_leaders", "lost_connections", "unknown_outcomes"):
-            if machine.rng.random() < 0.5:
+            if machine.rng.random() < 0.5 and is_random:
                 setattr(self.kafka.faults, name, 0.02)
         self._seen_version = 0
         self._slot: WorldSlot | None = None
@@ -158,6 +164,9 @@ class World:
             (self.workload.steps, rng.choice(_PACES)),
             (self._strikes, 1.0),
         ]
+        if not is_random:
+            self._faults = len(self._due or ())
+            machine.steps = [(source, 1.0) for source, _ in machine.steps]
         # While something is away or stands still, the time passes even if nobody waits for it
         machine.timers = [self.kafka.next_at, lambda: machine.now + _PATIENCE_S if self._lasting else None]
 
@@ -218,6 +227,8 @@ class World:
     def _step(self) -> None:
         self.reached["steps"] += 1
         self.machine.step()
+        while self._due and self._due[0][0] <= self.steps:
+            self._strike(self._due.popleft()[1])
         for each in self.programs:
             each.start()
         if self.contents.version != self._seen_version:
@@ -268,15 +279,17 @@ class World:
         rng = self.machine.rng
         if self._lasting and rng.random() < _ENDS:
             return [partial(self._end, rng.choice([*self._lasting]))]
-        if not self._faults or rng.random() > _STRIKES:
+        if not self._faults or self._due is not None or rng.random() > _STRIKES:
             return []
         return [partial(self._strike, rng.choice(self.kinds))]
 
     def _strike(self, kind: str) -> None:
         ending = FAULTS[kind](self)
+        if ending is None and self._due is None:
+            return  # another time
+        self._faults -= 1
         if ending is None:
             return
-        self._faults -= 1
         self.note(kind)
         if ending is not nothing:
             self._lasting[kind] = ending

@@ -70,6 +70,7 @@ def test_each_change_is_told_with_what_differs(spark: SparkSession, audited: Dep
     assert list((tmp_path / "command" / "trail").glob("*.parquet"))
 
 
+@pytest.mark.long
 def test_keys_and_times_choose(spark: SparkSession, audited: Deployment, tmp_path: Path) -> None:
     write_audit(spark, job(audited, tmp_path / "one", keys=('{"id":3}',)))
     (trail,) = (tmp_path / "one").glob("trail")

@@ -93,6 +93,7 @@ def test_a_mirror_that_follows_ends_with_sigterm(database: Database, deploy: Dep
     deployment.stop()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("once", [False, True], ids=["follows", "once"])
 def test_a_mirror_that_is_stopped_while_spark_starts(
     once: bool, database: Database, deploy: Deploy, tmp_path: Path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from cdc.contract.jobspec.mirror import MirrorJob
@@ -39,6 +40,7 @@ def rows_of(deployment: Deployment, job: MirrorJob) -> tuple[Rows, Rows]:
     return rows, lake_rows(job, deployment.topic(TABLE), shape)
 
 
+@pytest.mark.long
 def test_a_copy_holds_the_rows_beside_strays_and_when_these_are_repaired(
     spark: SparkSession, database: Database, deploy: Deploy, tmp_path: Path
 ) -> None:

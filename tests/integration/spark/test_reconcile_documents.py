@@ -16,6 +16,7 @@ from tests.support.servers import Database
 pytestmark = [pytest.mark.pg(16, matrix=False), pytest.mark.timeout(900)]
 
 
+@pytest.mark.long
 def test_blanks_around_a_document_are_no_difference_of_the_replica(
     database: Database, deploy: Deploy, tmp_path: Path, spark: SparkSession, spark_settings: SparkSettings
 ) -> None:

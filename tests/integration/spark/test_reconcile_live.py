@@ -20,7 +20,7 @@ from tests.support.servers import Database
 from tests.support.soak import times
 from tests.support.topic_damage import Damage, assert_topic_is_table
 
-RUNS = times(2, soak=40)
+RUNS = times(1, soak=40)
 LAG_MS = 900_000
 """Longer than the runs take on a slow machine: within it nothing that a snapshot needs is cleaned away."""
 

@@ -104,6 +104,7 @@ def test_every_option_narrows_the_same_answer(
     damaged.stop()
 
 
+@pytest.mark.long
 def test_a_resumed_run_is_the_one_that_was_begun(
     damaged: Deployment, tmp_path: Path, spark: SparkSession, spark_settings: SparkSettings,
     monkeypatch: pytest.MonkeyPatch,

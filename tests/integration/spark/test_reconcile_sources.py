@@ -67,6 +67,7 @@ def create_others(database: Database, replica: Database) -> None:
     replica.execute("CREATE TABLE part_a PARTITION OF part FOR VALUES WITH (modulus 1, remainder 0)")
 
 
+@pytest.mark.long
 def test_a_latin1_database_with_wide_odd_and_partitioned_tables(
     servers: Servers, pg_major: PostgresMajor, replica: Database, kafka: Kafka, tmp_path: Path,
     spark: SparkSession, spark_settings: SparkSettings,

@@ -17,6 +17,7 @@ from tests.support.topic_damage import Damage
 pytestmark = [pytest.mark.pg(16, matrix=False), pytest.mark.timeout(900)]
 
 
+@pytest.mark.long
 def test_a_row_of_the_replica_that_left_the_condition_is_found(
     database: Database, deploy: Deploy, tmp_path: Path, spark: SparkSession, spark_settings: SparkSettings
 ) -> None:

@@ -83,6 +83,7 @@ def test_half_a_transaction_beyond_the_progress_counts_nowhere_and_is_named(
     assert report.verdict == "not_verified", "nothing says that what is in the topic is all of it"
 
 
+@pytest.mark.long
 def test_a_row_that_came_late_is_the_topics_fault_and_nobody_elses(
     deployment: Deployment, database: Database, tmp_path: Path, spark: SparkSession, spark_settings: SparkSettings
 ) -> None:

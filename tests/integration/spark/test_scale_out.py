@@ -38,6 +38,7 @@ PAUSE_S = times(0.2, soak=0.01)
 """Between two transactions, so that the load leaves some of the machine to what is tested."""
 
 
+@pytest.mark.long
 def test_every_type_arrives_as_it_is(spark: SparkSession, database: Database, deploy: Deploy, tmp_path: Path) -> None:
     """Insert, update, move and delete of every type, NULLs and JSON nulls among them; then a column more."""
     deployment = deploy(topics={"partitions": 2})

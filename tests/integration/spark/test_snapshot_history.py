@@ -24,6 +24,7 @@ CHANGES = (
 )
 
 
+@pytest.mark.long
 def test_every_commit_since_the_history_is_whole(
     spark: SparkSession, deploy: Deploy, database: Database, tmp_path: Path
 ) -> None:

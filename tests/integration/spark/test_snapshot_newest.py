@@ -19,6 +19,7 @@ TABLE = "public.account"
 LAG_S = 30
 
 
+@pytest.mark.long
 def test_an_insert_only_table_that_is_written_while_it_is_read(
     spark: SparkSession, deploy: Deploy, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -91,6 +91,7 @@ def test_a_past_that_nothing_has_touched_is_told_after_much_traffic(
         assert snapshots.rows(TABLE, AsOfLsn(lsn=lsn)) == rows
 
 
+@pytest.mark.long
 def test_the_command_goes_on_and_rotates(deploy: Deploy, database: Database, tmp_path: Path) -> None:
     deployment = started(deploy, database)
     folder = tmp_path / "rotated"

@@ -20,6 +20,7 @@ from tests.support.servers import Database
 from tests.support.topic_damage import Damage
 
 
+@pytest.mark.long
 def test_a_snapshot_holds_the_rows_beside_strays_and_when_these_are_repaired(
     spark: SparkSession, database: Database, deploy: Deploy, tmp_path: Path
 ) -> None:

@@ -89,6 +89,7 @@ def test_records_that_were_deleted_while_the_mirror_was_away(
         run(spark, job)
 
 
+@pytest.mark.long
 def test_a_topic_made_anew_under_a_running_mirror(
     spark: SparkSession,
     shop: Deployment,

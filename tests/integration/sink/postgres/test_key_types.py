@@ -14,6 +14,7 @@ import pytest
 
 from cdc.sink.apply.session import MAX_RECORDS
 from tests.support.deployment import Deploy, Deployment
+from tests.support.sampling import sampled
 from tests.support.servers import Database
 from tests.support.waiting import eventually
 
@@ -54,7 +55,7 @@ def state(live: Deployment) -> tuple[str, str]:
 
 @pytest.mark.parametrize(
     ("was", "now", "sink", "delivery"),
-    [pytest.param(*each, marks=[] if each in SAMPLE else pytest.mark.long) for each in CASES],
+    sampled(CASES, SAMPLE),
 )
 def test_no_former_key_takes_a_row_away(
     database: Database, deploy: Deploy, was: str, now: str, sink: str, delivery: str
@@ -102,7 +103,10 @@ def test_what_was_locked_is_emptied_when_the_lock_is_gone(database: Database, mi
     mirrored.assert_equal("public.t")
 
 
-@pytest.mark.parametrize("crashpoint", ["sink.before_apply", "sink.before_replica_commit", "sink.after_replica_commit"])
+ENDS: Final = ("sink.before_apply", "sink.before_replica_commit", "sink.after_replica_commit")
+
+
+@pytest.mark.parametrize("crashpoint", sampled(ENDS, ENDS[1:2]))
 def test_a_sink_that_is_killed_beside_it_loses_nothing(
     database: Database, mirrored: Deployment, crashpoint: str
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 from tests.integration.bridge.test_type_matrix import prepare
 from tests.integration.topics.history.reading import assert_history, parsed
 from tests.support.deployment import Deploy
+from tests.support.sampling import sampled
 from tests.support.type_matrix import matrix_tables
 
 
@@ -58,16 +59,16 @@ def test_backfilled_rows_and_ghosts(deploy: Deploy) -> None:
     deployment.bridge.stop()
 
 
-@pytest.mark.parametrize(
-    "point",
-    [
-        "bridge.before_kafka_commit:2",
-        "bridge.before_kafka_commit:3",
-        "bridge.after_kafka_commit:2",
-        "bridge.inside_truncate:1",
-        "backfill.before_chunk_done:1",
-    ],
+POINTS = (
+    "bridge.before_kafka_commit:2",
+    "bridge.before_kafka_commit:3",
+    "bridge.after_kafka_commit:2",
+    "bridge.inside_truncate:1",
+    "backfill.before_chunk_done:1",
 )
+
+
+@pytest.mark.parametrize("point", sampled(POINTS, (POINTS[1], POINTS[-1])))
 def test_killed_between_produce_and_commit(deploy: Deploy, point: str) -> None:
     deployment = deploy(topics={"history": ["public.big"]})
     source = deployment.source
