@@ -154,11 +154,18 @@ class WorldTransaction:
         self._log("D", info, old=version.cells)
         return True
 
+    def has_made(self, table: str) -> bool:
+        """Whether this transaction has created the table."""
+        return self._is_own(self.to_write(table))
+
+    def _is_own(self, info: WorldTable) -> bool:
+        return info.oid in self.tables and info.oid not in self.server.tables
+
     def truncate(self, *tables: str) -> None:
         """TRUNCATE some tables with one statement. Each gets a new file."""
         infos = [self.to_alter(each) for each in tables]
         work = self._work()
-        assert not any(each.oid in self.tables and each.oid not in self.server.tables for each in infos), "not modelled"
+        assert not any(self._is_own(each) for each in infos), "not modelled"
         for info in infos:
             self._change(replace(info, filenode=self.server.new_file()), work)
         # The record comes after the new files are in the catalog, so the relations are described again before it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from psycopg import errors
@@ -35,6 +35,17 @@ DEEDS: Final = frozenset(
 """What it does, as it is counted."""
 DDL: Final = frozenset({"column added", "table recreated", "tables swapped"})
 """What it does to tables in some worlds."""
+_WRITES: Final = (
+    "rollback to savepoint",
+    "update",
+    "update of a long value",
+    "change of key",
+    "delete",
+    "truncate",
+)
+_WEIGHTS: Final = (0, 1, 1, 3, 9)
+"""How often a world does something: each world has preferences of its own, because some orders only happen where one
+thing is done again and again, and another never (Groce et al., "Swarm Testing", 2012)."""
 COLUMNS: Final = {"id": "int8", "v": "text", "doc": "text"}
 LONG: Final = 40
 _NEVER: Final = 1_000_000
@@ -67,6 +78,10 @@ class Workload:
         self.has_ddl = rng.random() < 0.3
         self.renamed_at = -math.inf
         self.has_toast = rng.random() < 0.5
+        self._writes = {each: rng.choice(_WEIGHTS) for each in _WRITES} | {"insert": 3}
+        self._ends = {"commit": 6, "rollback": rng.choice(_WEIGHTS), "prepare": rng.choice(_WEIGHTS)}
+        if self.has_ddl:
+            self._writes["alter"] = 1
         server.toast_bytes = LONG if self.has_toast else _NEVER
 
     @property
@@ -127,11 +142,11 @@ class Workload:
             transaction.abort()
 
     def _end(self, transaction: WorldTransaction) -> None:
-        roll = self._rng.random()
-        if roll < 0.15:
+        end = self._choose(self._ends)
+        if end == "rollback":
             self._did("rollback")
             transaction.abort()
-        elif roll < 0.25 and transaction.xid:
+        elif end == "prepare" and transaction.xid:
             self._did("prepare")
             self._number += 1
             transaction.prepare(f"gid {self._number}")
@@ -144,35 +159,33 @@ class Workload:
     def _write(self, transaction: WorldTransaction) -> None:
         rng, table = self._rng, self._rng.choice(TABLES)
         where: Row = {"id": b"%d" % rng.randrange(KEYS)}
-        roll = rng.random()
-        if roll < 0.3:
-            self._did("insert")
-            if rng.random() < 0.3:
-                transaction.savepoint("s")
-                transaction.insert(table, self._row(rng.randrange(KEYS)))
-                transaction.rollback_to("s")
-                self._did("rollback to savepoint")
-            else:
-                transaction.insert(table, self._row(rng.randrange(KEYS)))
-        elif roll < 0.6:
-            self._did("update")
+        deed = self._choose(self._writes)
+        if deed == "insert":
+            transaction.insert(table, self._row(rng.randrange(KEYS)))
+        elif deed == "rollback to savepoint":
+            transaction.savepoint("s")
+            transaction.insert(table, self._row(rng.randrange(KEYS)))
+            transaction.rollback_to("s")
+        elif deed == "update":
             transaction.update(table, where, {"v": self._value()})
-        elif roll < 0.7:
-            self._did("update of a long value")
+        elif deed == "update of a long value":
             transaction.update(table, where, {"doc": self._value() * LONG})
-        elif roll < 0.8:
-            self._did("change of key")
+        elif deed == "change of key":
             transaction.update(table, where, {"id": b"%d" % rng.randrange(KEYS)})
-        elif roll < 0.97:
-            self._did("delete")
+        elif deed == "delete":
             transaction.delete(table, where)
-        elif self.has_ddl:
-            self._alter(transaction, table)
-        else:
-            self._did("truncate")
+        elif deed == "truncate":
+            if transaction.has_made(table):
+                return
             transaction.truncate(table)
+        else:
+            deed = self._alter(transaction, table)
+        self._did(deed)
 
-    def _alter(self, transaction: WorldTransaction, table: str) -> None:
+    def _choose(self, weights: Mapping[str, int]) -> str:
+        return self._rng.choices([*weights], [*weights.values()])[0]
+
+    def _alter(self, transaction: WorldTransaction, table: str) -> str:
         deed = self._rng.choice(sorted(DDL))
         if deed == "column added":
             self._number += 1
@@ -188,7 +201,7 @@ class Workload:
             transaction.rename_table("public.swapped", "b")
         if deed != "column added":
             self.renamed_at = self.server.turns.now
-        self._did(deed)
+        return deed
 
     def _row(self, number: int) -> Row:
         long = LONG if self._rng.random() < 0.5 else 1

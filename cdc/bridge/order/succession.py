@@ -88,6 +88,23 @@ class Successions:
         """Returns the definition that this table was last written with, under any name; without a topic if it left."""
         return self._by_relation.get(relation_id)
 
+    def changed_hands(self, topic: str, relation_id: int) -> NewBeginning | None:
+        """Returns why rows of this table cannot be all that the topic holds, by the names that tables had meanwhile.
+
+        Args:
+            topic: the topic of the table's name today.
+            relation_id: the table's oid.
+        """
+        last = self._by_topic.get(topic)
+        if last is None:
+            return None
+        if last.relation_id not in (0, relation_id):
+            return NewBeginning("object", _WHY["object"])
+        elsewhere = self._by_relation.get(relation_id, last)
+        if elsewhere.topic != topic:
+            return NewBeginning("return", _WHY["return"].format(other=elsewhere.qualified_name))
+        return None
+
     def key(self, relation: Relation, topic: str, catalog: Sequence[str]) -> tuple[str, ...]:
         """Returns the key columns for rows of this relation, in key order.
 
@@ -110,15 +127,10 @@ class Successions:
         last = self._by_topic.get(schema.topic)
         if last is None:
             return None
-        if last.relation_id not in (0, schema.relation_id):
-            return NewBeginning("object", _WHY["object"])
-        if set(last.key) != set(schema.key):
+        changed = self.changed_hands(schema.topic, schema.relation_id)
+        if set(last.key) != set(schema.key) and (changed is None or changed.cause != "object"):
             return NewBeginning("key", _WHY["key"].format(new=", ".join(schema.key), old=", ".join(last.key)))
-        elsewhere = self._by_relation.get(schema.relation_id, last)
-        if elsewhere.topic != schema.topic:
-            other = elsewhere.qualified_name
-            return NewBeginning("return", _WHY["return"].format(other=other))
-        return _other_column(last, schema)
+        return changed or _other_column(last, schema)
 
     def kept(self, schema: TableSchema, today: Sequence[SchemaColumn]) -> TableSchema:
         """Returns the definition with the numbers and labels of its key columns, where the rows certainly have these.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import psycopg
@@ -68,6 +68,7 @@ class CapturedTables:
         self._missed: Demand | None = None
         self._described: dict[str, str] = {}
         self._asked: set[tuple[str, tuple[SchemaColumn, ...]]] = set()
+        self._changed_hands: dict[str, str] = {}
         self._root: Relation | None = None
         self._brought: set[str] = set()
         self.successions = Successions()
@@ -218,7 +219,32 @@ class CapturedTables:
             GapError: there are some, but the configuration wants a person to decide.
         """
         demands = (self._replaced(info, columns) for info, columns in self._columns_of(self.tables))
-        return [each for each in demands if each is not None]
+        return [*self._returned(), *(each for each in demands if each is not None)]
+
+    def changed_hands(self, tables: Iterable[TableInfo]) -> dict[str, str]:
+        """Returns tables whose topics hold what was written while names were others, and why; each once.
+
+        Names may be exchanged and have been given back between two looks at the catalog. The changes in between went
+        to other topics, and only the next change of these tables, which may never come, would say so.
+        """
+        return {name: beginning.why for name, beginning in self._newly_changed_hands(tables)}
+
+    def _returned(self) -> list[Demand]:
+        """Returns backfills of tables that are back under their names; under another's name, a table is new anyway."""
+        found = self._newly_changed_hands(self.tables)
+        return [Demand(name, True, beginning.why) for name, beginning in found if beginning.cause == "return"]
+
+    def _newly_changed_hands(self, tables: Iterable[TableInfo]) -> list[tuple[str, NewBeginning]]:
+        found = []
+        for info in tables if self._config.snapshot.mode != "never" else ():
+            name = info.qualified_name
+            beginning = self.successions.changed_hands(state_topic(self._config, info.namespace, info.name), info.oid)
+            if beginning is None:
+                self._changed_hands.pop(name, None)
+            elif self._changed_hands.get(name) != beginning.why:  # until its backfill comes, it is the same each time
+                self._changed_hands[name] = beginning.why
+                found.append((name, beginning))
+        return found
 
     def replacement(self, info: TableInfo, columns: Sequence[SchemaColumn]) -> str:
         """Returns why today's catalog demands that a table's topic begin anew, which the stream may never say.

@@ -17,6 +17,11 @@ from tests.support.deployment import Deploy, Deployment
 from tests.support.servers import Database
 from tests.support.topic_audit import read_records
 
+SWAPPED = (
+    "BEGIN; ALTER TABLE left_one RENAME TO third; ALTER TABLE right_one RENAME TO left_one;"
+    "ALTER TABLE third RENAME TO right_one; COMMIT"
+)
+
 
 @pytest.fixture(scope="module")
 def live(living: Living) -> Deployment:
@@ -144,6 +149,26 @@ def test_another_name_for_a_while_behind_the_bridges_back(database: Database, de
     deployment.wait_mirrored()
     wait_equal(deployment, "public.items")
     assert "it was called public.away for a while" in deployment.bridge.said()
+    deployment.stop()
+
+
+def test_two_tables_swap_their_names_and_have_them_back_at_once(database: Database, deploy: Deploy) -> None:
+    """No table changes after that, and the catalog is as it was: only what the stream has brought says otherwise.
+
+    The bridge looks at the catalog every ten seconds, rarely while the names are exchanged.
+    """
+    with database.connect() as connection:
+        for name in ("left_one", "right_one"):
+            connection.execute(f"CREATE TABLE {name} (id integer PRIMARY KEY, n text)".encode())
+            connection.execute(f"INSERT INTO {name} SELECT i, '{name}' FROM generate_series(1, 9) i".encode())
+        deployment = deploy()
+        deployment.start()
+        deployment.wait_backfilled()
+        connection.execute(SWAPPED)
+        connection.execute("INSERT INTO right_one VALUES (100, 'of the left one'); DELETE FROM right_one WHERE id = 1")
+        deployment.wait_published()
+        connection.execute(SWAPPED)
+    wait_equal(deployment, "public.left_one", "public.right_one")
     deployment.stop()
 
 

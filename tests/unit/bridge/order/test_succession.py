@@ -64,6 +64,18 @@ def test_new_beginnings() -> None:
     assert cause(written("ab")) == "return"
 
 
+def test_names_that_changed_hands_are_known_without_a_row() -> None:
+    successions = Successions([written("a"), written("a", relation_id=8, topic="other")])
+
+    def cause(topic: str, relation_id: int) -> str | None:
+        changed = successions.changed_hands(topic, relation_id)
+        return None if changed is None else changed.cause
+
+    assert (cause(TOPIC, 7), cause("other", 8), cause("new", 9)) == (None, None, None)
+    successions.wrote(written("a", topic="other"))  # the first table was called as the other is, and has its name back
+    assert (cause(TOPIC, 7), cause("other", 8)) == ("return", "object")
+
+
 def test_a_table_that_left_for_a_while() -> None:
     successions = Successions([written("a")])
     successions.left(replace(relation(ReplicaIdentity.DEFAULT, "a"), namespace="hidden"))
