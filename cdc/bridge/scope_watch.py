@@ -179,19 +179,19 @@ class ScopeWatch:
             )
             self._session.set()
             return
-        if returned := registry.changed_hands(captured.values()):
-            log.warning(
-                "tables had other names for a while: starting again to publish them anew",
-                tables=returned,
-                remedy="wait: their backfills begin by themselves, and cdc backfill --list shows them",
-            )
-            self._session.set()
-            return
         new = [each for each in found if each.oid not in captured or not _is_carried(registry, each)]
         if joined := self._joined(self._usable(new)):
             for each in joined:
                 self.told.pop(each.qualified_name, None)
             log.info("tables join", tables=[each.qualified_name for each in joined])
+            self._session.set()
+        elif returned := registry.changed_hands(captured.values()):
+            log.warning(
+                "tables had other names for a while: starting again to publish them anew",
+                tables=returned,
+                remedy="wait: their backfills begin by themselves, and cdc backfill --list shows them",
+            )
+            self.demands.add(Demand(name, True, why) for name, why in returned.items())
             self._session.set()
 
     def _usable(self, tables: Sequence[TableInfo]) -> list[TableInfo]:

@@ -169,7 +169,11 @@ class CapturedTables:
         info = self._infos.get((relation.namespace, relation.name))
         if info is not None and info.kind == "p":
             self._root = relation
-        elif root is not None and _identity(root) != _identity(relation):
+        if moved := self._moved(relation):
+            return moved
+        if self._root is not None:
+            return []
+        if root is not None and _identity(root) != _identity(relation):
             name = root.qualified_name
             why = f"partition {relation.qualified_name} had another replica identity than its root"
             log.error(
@@ -177,6 +181,21 @@ class CapturedTables:
             )
             return [Demand(name, True, why)] if self._config.heals_gaps else []
         return []
+
+    def _moved(self, relation: Relation) -> list[Demand]:
+        """Returns the backfill of the name that a table had before, if that name is in use: its topic lacks these rows.
+
+        Names may be given back before anybody looks at the catalog, and ``__schemas`` does not keep which tables a
+        topic was written for before. So the backfill is put on record now, together with the rows that go elsewhere.
+        """
+        former = self.successions.last_of(relation.relation_id)
+        topic = state_topic(self._config, relation.namespace, relation.name)
+        if former is None or former.topic in {"", topic} or self._config.snapshot.mode == "never":
+            return []
+        name = (former.namespace, former.name)
+        if name not in self._infos or table_info(self._connection, *name, self._config.source.keys) is None:
+            return []
+        return [Demand(former.qualified_name, True, f"its table was called {relation.qualified_name} for a while")]
 
     def chunk_encoder(self, relation: Relation) -> TableEncoder | None:
         """Returns the encoder for rows that were read from the table, once the stream has come to where they were read.

@@ -152,7 +152,10 @@ def test_another_name_for_a_while_behind_the_bridges_back(database: Database, de
     deployment.stop()
 
 
-def test_two_tables_swap_their_names_and_have_them_back_at_once(database: Database, deploy: Deploy) -> None:
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_two_tables_swap_their_names_and_have_them_back_at_once(
+    database: Database, deploy: Deploy, is_killed: bool
+) -> None:
     """No table changes after that, and the catalog is as it was: only what the stream has brought says otherwise.
 
     The bridge looks at the catalog every ten seconds, rarely while the names are exchanged.
@@ -168,6 +171,9 @@ def test_two_tables_swap_their_names_and_have_them_back_at_once(database: Databa
         connection.execute("INSERT INTO right_one VALUES (100, 'of the left one'); DELETE FROM right_one WHERE id = 1")
         deployment.wait_published()
         connection.execute(SWAPPED)
+    if is_killed:
+        deployment.bridge.kill()
+        deployment.start_bridge()
     wait_equal(deployment, "public.left_one", "public.right_one")
     deployment.stop()
 
