@@ -76,12 +76,14 @@ def _write(options: Mapping[str, Any], topic: str, records: Sequence[tuple[bytes
         raise bad_option(error) from error
     connect(producer)
     try:
-        for key, value in records:
-            producer.produce(topic, value, key, 0)
-            if not outcomes:
-                producer.flush(_DEADLINE_S)  # the first one goes alone, see ``first_records``
-        while len(outcomes) < len(records) and not any(outcomes) and not refusals:
-            producer.poll(0.1)
+        for part in (records[:1], records[1:]):  # the first one goes alone: see ``first_records``
+            sent = len(outcomes) + len(part)
+            for key, value in part:
+                producer.produce(topic, value, key, 0)
+            while len(outcomes) < sent and not any(outcomes) and not refusals:
+                producer.poll(0.1)
+            if any(outcomes) or refusals:
+                break
     except KafkaException as error:
         raise _refused(options, topic, error.args[0]) from error
     finally:
