@@ -169,18 +169,15 @@ class CapturedTables:
         info = self._infos.get((relation.namespace, relation.name))
         if info is not None and info.kind == "p":
             self._root = relation
-        if moved := self._moved(relation):
-            return moved
-        if self._root is not None:
-            return []
-        if root is not None and _identity(root) != _identity(relation):
+        elif root is not None and _identity(root) != _identity(relation):
             name = root.qualified_name
             why = f"partition {relation.qualified_name} had another replica identity than its root"
             log.error(
                 why + ": its deletions may be missing", table=name, remedy=f"cdc backfill {shlex.quote(name)} --sweep"
             )
-            return [Demand(name, True, why)] if self._config.heals_gaps else []
-        return []
+            if self._config.heals_gaps:
+                return [Demand(name, True, why), *self._moved(relation)]
+        return self._moved(relation)
 
     def _moved(self, relation: Relation) -> list[Demand]:
         """Returns the backfill of the name that a table had before, if that name is in use: its topic lacks these rows.
@@ -189,11 +186,14 @@ class CapturedTables:
         topic was written for before. So the backfill is put on record now, together with the rows that go elsewhere.
         """
         former = self.successions.last_of(relation.relation_id)
-        topic = state_topic(self._config, relation.namespace, relation.name)
-        if former is None or former.topic in {"", topic} or self._config.snapshot.mode == "never":
+        if former is None or not former.topic or self._config.snapshot.mode == "never":
             return []
         name = (former.namespace, former.name)
-        if name not in self._infos or table_info(self._connection, *name, self._config.source.keys) is None:
+        if (
+            name == (relation.namespace, relation.name)
+            or name not in self._infos
+            or table_info(self._connection, *name, self._config.source.keys) is None
+        ):
             return []
         return [Demand(former.qualified_name, True, f"its table was called {relation.qualified_name} for a while")]
 
