@@ -50,7 +50,7 @@ class FailureRecord:
 
     def pytest_sessionfinish(self) -> None:
         """Written by every run, so that no run is judged by an older one."""
-        if self._config.cache is not None:
+        if self._config.pluginmanager.has_plugin("cacheprovider"):
             self._config.cache.set(_FILE, self._is_final)
 
 

@@ -47,9 +47,22 @@ def fresh_database(server: Postgres, encoding: str = "UTF8") -> Iterator[Databas
     try:
         yield Database(name, server.dsn(name))
     finally:
+        with psycopg.connect(server.dsn(name), autocommit=True) as own:
+            roll_back_prepared(own)
         with psycopg.connect(server.dsn(), autocommit=True) as admin:
             drop_slots(admin, name)
             admin.execute(sql.SQL("drop database {} with (force)").format(identifier))
+
+
+def roll_back_prepared(own: psycopg.Connection[Any]) -> None:
+    """Roll back what a failed test left prepared in this database.
+
+    It would keep the database from being dropped, and every later test on the server from making a slot: that waits
+    for all transactions of the server, whatever their database.
+    """
+    prepared = own.execute("select gid from pg_prepared_xacts where database = current_database()")
+    for (gid,) in prepared.fetchall():
+        own.execute(sql.SQL("rollback prepared {}").format(sql.Literal(gid)))
 
 
 def drop_slots(admin: psycopg.Connection[Any], database: str) -> None:
@@ -59,7 +72,10 @@ def drop_slots(admin: psycopg.Connection[Any], database: str) -> None:
         if active_pid is not None:
             # Returns when the backend is gone, so that the slot is free.
             admin.execute("select pg_terminate_backend(%s, 30000)", [active_pid])
-        admin.execute("select pg_drop_replication_slot(%s)", [slot])
+        # A slot that was still being made went with its walsender
+        admin.execute(
+            "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = %s", [slot]
+        )
 
 
 @dataclass

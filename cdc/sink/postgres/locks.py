@@ -237,7 +237,7 @@ class LockWaits:
         self._on_wait = on_wait
         self._mutex = threading.Lock()
         self._sessions: list[Session] = []
-        self._at: dict[int, str] = {}
+        self._at: dict[int, str] = {}  # the table that a session writes to, by pid
         self._seen: dict[int, tuple[float, LockWait, LockReport]] = {}
         self._held: dict[str, _Held] = {}
         self._episodes: dict[str, _Episode] = {}
@@ -273,7 +273,7 @@ class LockWaits:
             if wait is None or now - at > _STILL_KNOWN_S:
                 self._held[topic] = _Held(table, "", (), LockReport("somebody", NOBODY), now)
             else:
-                self._held[topic] = _Held(table, wait.place, wait.blockers, told, now - wait.seconds)
+                self._held[topic] = _Held(table, wait.place, wait.blockers, told, at - wait.seconds)
             held = self._held[topic]
         log.warning(
             "a lock in the replica keeps rows out of a table: the sink leaves it out until the lock is gone",
@@ -336,6 +336,8 @@ class LockWaits:
 
     def look(self, session: Session) -> None:
         """Asks for whom the sink waits, and whether earlier blockers are gone. Logs what people should know."""
+        # Before the query: between a timeout and ``hold``, a table is neither waited for nor held, and not free either
+        at = set(self._at.values())
         pids = [each.info.backend_pid for each in self._sessions if not each.closed]
         waits: list[LockWait] = []
         if pids and session.execute(_DO_ANY_WAIT, [pids]).fetchone() != (0,):
@@ -356,12 +358,13 @@ class LockWaits:
                     if each.place
                     else now - each.since > _TRY_ANYWAY_S
                 )
-        self._tell(now, waits, told, [each for each in held.values() if not each.is_free])
+        current = self._current(now, waits, told, [each for each in held.values() if not each.is_free])
+        self._tell(now, current, at)
 
-    def _tell(
+    def _current(
         self, now: float, waits: Sequence[LockWait], told: Mapping[int, LockReport], held: Sequence[_Held]
-    ) -> None:
-        """Logs a wait when it begins, once a minute while it lasts, and when it is over."""
+    ) -> dict[str, tuple[float, LockReport, str]]:
+        """Returns the waits worth telling, by table: since when, who is in the way, and what that means."""
         current: dict[str, tuple[float, LockReport, str]] = {}
         for wait in waits:
             if wait.seconds >= _TOLD_AFTER_S and wait.session in told:
@@ -372,8 +375,18 @@ class LockWaits:
             if now - each.since >= _TOLD_AFTER_S:
                 others = "this sink waits" if each.table == _ONE_SINK else "this table is left out, the others go on"
                 current[each.table] = each.since, each.told, others
+        return current
+
+    def _tell(self, now: float, current: Mapping[str, tuple[float, LockReport, str]], at: Collection[str]) -> None:
+        """Logs a wait when it begins, once a minute while it lasts, and when it is over.
+
+        Args:
+            now: by ``time.monotonic``.
+            current: the waits.
+            at: tables that a session was writing to: whether their waits are over is not known yet.
+        """
         for table in [*self._episodes]:
-            if table not in current:
+            if table not in current and table not in at:
                 log.info(
                     "the lock in the replica is gone", table=table, waited_s=round(now - self._episodes[table].since, 1)
                 )

@@ -242,6 +242,39 @@ def test_a_prepared_transaction_is_named_and_the_remedy_ends_it(
     assert_holds(replica, topics, tables[0])
 
 
+def test_a_wait_is_not_over_because_its_statement_was_cancelled(
+    topics: TopicWriter,
+    mirror: Mirror,
+    said: Log,
+    tables: tuple[TableSchema, TableSchema],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """For a moment the sink neither waits for the lock nor has left the table out: that the lock is gone was wrong."""
+    looks: list[float] = []
+    look = locks.LockWaits.look
+
+    def counted(waits: locks.LockWaits, session: psycopg.Connection[Any]) -> None:
+        look(waits, session)
+        looks.append(time.monotonic())
+
+    def slow(crashpoint: str) -> None:
+        if crashpoint == "sink.before_hold":
+            wanted = len(looks) + 3  # the first of them may have begun before
+            eventually(lambda: len(looks) >= wanted)
+
+    mirror.wait_for_cut(11)
+    monkeypatch.setattr(locks.LockWaits, "look", counted)
+    monkeypatch.setattr(locks, "reach", slow)
+    with somebody(mirror.replica, "lock table items in share mode"):
+        publish(topics, tables[0], 20, rows_of(1, v=1))
+        eventually(lambda: held_by(mirror.replica))
+        assert len(lines(said, "waiting for a lock in the replica")) == 1
+        assert not lines(said, "the lock in the replica is gone")
+        assert mirror.waits["public.items"] > 2
+    wait_for_state(mirror.replica, "items", "exact")
+    eventually(lambda: lines(said, "the lock in the replica is gone"))
+
+
 def test_a_long_wait_is_told_again_but_not_all_the_time(
     topics: TopicWriter,
     mirror: Mirror,
