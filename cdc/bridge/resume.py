@@ -7,6 +7,7 @@ same gap again, because the slot is ahead of the old progress. Killed after it, 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -138,14 +139,14 @@ class Resumption:
         self,
         tables: Mapping[str, Sequence[str]],
         members: Mapping[str, Membership],
-        pause: Callable[[float], object] = lambda _: None,
+        stop: threading.Event,
     ) -> tuple[Progress, list[Demand]]:
         """Find where to go on. Call it as the only active bridge: the others are fenced, and the slot is free.
 
         Args:
             tables: this bridge's topics, and the tables whose rows each holds.
             members: what carries each table in the publication.
-            pause: waits this many seconds, until the former bridge cannot send any more rows.
+            stop: ends the waits for the former bridge, which may still send rows, and for open transactions.
 
         Returns:
             The progress to go on from, and what must be published again. Commit the two together with what was seen
@@ -160,7 +161,7 @@ class Resumption:
         stored, known, recorded = self._read(fenced=True)
         self._compare_source(stored)
         if is_ahead := stored is not None and stored.lead is not None and stored.lead.is_open:
-            pause(GRACE_S)
+            stop.wait(GRACE_S)
         slot = inspect_slot(self._sql, self._slot)
         now = self._look(tables)
         # Without a progress, a record in the topics says that there was one, and that this is not the first start
@@ -179,7 +180,7 @@ class Resumption:
         demands = [*_demands(gaps, tables), *_made_anew(recorded, members)]
         if any(isinstance(gap, SlotGap) for gap in gaps):
             until = newest if stored is None else max(published_until(stored), newest or ZERO)
-            progress = self._make_slot_anew(stored, until)
+            progress = self._make_slot_anew(stored, until, stop)
         else:
             progress = self._go_on(stored, slot)
         self.recorded, self.seen = known, now
@@ -301,7 +302,7 @@ class Resumption:
             return Progress(slot.confirmed_flush_lsn, None, 0, self._source)
         return replace(stored, source=self._source)
 
-    def _make_slot_anew(self, stored: Progress | None, until: LSN | None) -> Progress:
+    def _make_slot_anew(self, stored: Progress | None, until: LSN | None, stop: threading.Event) -> Progress:
         """Make the slot anew at the server's current position. That must be past what is published: LSNs never fall."""
         end = wal_end(self._sql)
         if end is not None and until is not None and end <= until:
@@ -311,7 +312,7 @@ class Resumption:
                 remedy="wait: the bridge goes on when the server has passed that; to hurry: SELECT pg_switch_wal();",
             )
         drop_slot(self._sql, self._slot)
-        start = create_slot(self._sql, self._slot)
+        start = create_slot(self._sql, self._slot, stop)
         log.info("slot made anew", slot=self._slot, start=str(start))
         if stored is None:
             return Progress(start, None, 0, self._source)

@@ -204,7 +204,7 @@ class BridgeSession:
         self._ensure_publication(sql, registry)
         registry.successions = Successions(read_definitions(self._admin, schemas_topic(config.name)))
         registry.members = memberships(sql, source.publication, registry.tables)
-        resume, demands = resumption.resume(registry.topics, registry.members, self._stop.wait)
+        resume, demands = resumption.resume(registry.topics, registry.members, self._stop)
         if self._stop.is_set():
             return  # the wait for rows of the former bridge was cut short, so the topics may still change
         walsender.hold(source.slot)

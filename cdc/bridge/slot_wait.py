@@ -63,7 +63,7 @@ def take_slot(
             waiting(None)
             if told is not None:
                 return None
-            if (taken := _take(sql, name, open_session, is_first_start)) is not None:
+            if (taken := _take(sql, name, stop, open_session, is_first_start)) is not None:
                 return taken
             continue  # another bridge was faster; the next look finds it
         if pid != told:
@@ -87,7 +87,11 @@ def _in_use_by(sql: psycopg.Connection[Any], name: str) -> int | None:
 
 
 def _take(
-    sql: psycopg.Connection[Any], name: str, open_session: Callable[[], CopyBoth], is_first_start: Callable[[], bool]
+    sql: psycopg.Connection[Any],
+    name: str,
+    stop: threading.Event,
+    open_session: Callable[[], CopyBoth],
+    is_first_start: Callable[[], bool],
 ) -> tuple[CopyBoth, Holder] | None:
     """Take the lock and look again. With the lock, only something other than a bridge can have taken the slot."""
     refuse_low_wal_level(sql, name)
@@ -95,7 +99,7 @@ def _take(
     try:
         holder = session.hold(name)
         if holder is not None and _inspect(sql, name) is None and is_first_start():
-            create_slot(sql, name)
+            create_slot(sql, name, stop)
             session.hold(name)  # making the slot may have waited for open transactions: restart the lock's idle time
         if holder is not None and ((state := _inspect(sql, name)) is None or not state.active):
             return session, holder

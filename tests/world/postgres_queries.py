@@ -93,7 +93,7 @@ def _rollback_to(session: ServerSession, values: Any, found: Found) -> Answered:
     return []
 
 
-@_answers(r"SET LOCAL lock_timeout = '(\d+)s'$")
+@_answers(r"SET LOCAL lock_timeout = '?(\d+)(?:s')?$")
 def _lock_timeout(session: ServerSession, values: Any, found: Found) -> Answered:
     session.lock_timeout_s = float(found[1])
     return []
@@ -315,10 +315,11 @@ def _oldest(session: ServerSession, values: Any, found: Found) -> Answered:
     return [(first.pid, first.gid, "app", server.database, first.application, state, str(first.since), age_s)]
 
 
-@_answers(r"SELECT pid, date_trunc\('second', now\(\) - xact_start\)::text FROM pg_catalog\.pg_stat_activity")
-def _open_transactions(session: ServerSession, values: Any, found: Found) -> Answered:
-    running = session.server.running.values()
-    return [(each.pid, str(session.server.turns.now - each.since)) for each in running if each.pid is not None][:3]
+@_answers(r"SELECT pid, gid, owner, database, application, state, since::timestamptz\(0\)::text")
+def _oldest_transaction(session: ServerSession, values: Any, found: Found) -> Answered:
+    now, running = session.server.turns.now, session.server.running.values()
+    oldest = [(now - each.since, each.pid) for each in running if each.pid is not None]
+    return [(pid, None, "", "", "", "", str(age), age) for age, pid in sorted(oldest, reverse=True)[:1]]
 
 
 # Tables.

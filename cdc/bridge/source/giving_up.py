@@ -5,17 +5,43 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import psycopg
 
+from cdc.base.daemon.worker import Worker
+
+_LOOK_S: Final = 0.2
 _POLL_S: Final = 0.05
 _CANCEL_S: Final = 1.0
 """How long the server has to cancel what it does for us. A server that hangs takes the request and never answers."""
 _CUT_S: Final = 1.0
 """How long a thread has to notice that its connection was cut off."""
+
+
+@contextlib.contextmanager
+def until(stop: threading.Event | None, conn: psycopg.Connection[Any]) -> Iterator[None]:
+    """Cancels what the connection does in this block when ``stop`` is set; the block then gets ``QueryCanceled``."""
+    if stop is None:
+        yield
+        return
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(_LOOK_S):
+            if stop.is_set():
+                give_up(over.wait, lambda: [conn])
+
+    worker = Worker(watch, name="stop watch")
+    worker.start()
+    try:
+        yield
+    finally:
+        over.set()
+        worker.join()
 
 
 def give_up(is_over: Callable[[float], bool], connections: Callable[[], Iterable[psycopg.Connection[Any]]]) -> None:

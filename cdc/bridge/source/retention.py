@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import psycopg
-from psycopg import sql
 
 from cdc.bridge.source.connect import source_errors
+from cdc.bridge.source.open_transactions import OpenTransaction, oldest_transaction
 from cdc.bridge.source.slot import inspect_slot
-from cdc.bridge.source.table import quoted
 from cdc.contract.slot_state import SlotState
 
 LONG_S: Final = 60.0
@@ -33,40 +32,6 @@ _MIB: Final = 1024 * 1024
 _LIMIT: Final = (
     "SELECT setting::bigint FROM pg_catalog.pg_settings WHERE name = 'max_slot_wal_keep_size' AND setting <> '-1'"
 )
-_OLDEST: Final = """
-SELECT pid, gid, owner, database, application, state, since::timestamptz(0)::text,
-  extract(epoch FROM clock_timestamp() - since)::float8
-FROM (
-  SELECT pid, NULL::text AS gid, usename::text AS owner, datname::text AS database, application_name AS application,
-    coalesce(state, '') AS state, xact_start AS since, backend_xid AS xid
-  FROM pg_catalog.pg_stat_activity WHERE backend_xid IS NOT NULL AND pid <> pg_catalog.pg_backend_pid()
-  UNION ALL
-  SELECT NULL, gid, owner::text, database::text, '', 'prepared', prepared, transaction
-  FROM pg_catalog.pg_prepared_xacts
-) AS open
-ORDER BY age(xid) DESC, pid LIMIT 1
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class OpenTransaction:
-    """The oldest transaction with an id, in any database of the cluster.
-
-    Attributes:
-        pid: its process; None for a prepared transaction, which has a ``gid`` instead.
-        state: what ``pg_stat_activity`` says, or ``prepared``; empty when our role may not see it.
-        since: when it began, as text; None when our role may not see it.
-        age_s: the seconds since then.
-    """
-
-    pid: int | None
-    gid: str | None
-    owner: str | None
-    database: str | None
-    application: str | None
-    state: str
-    since: str | None
-    age_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +65,10 @@ def inspect_retention(conn: psycopg.Connection[Any], name: str) -> Retention:
     slot = inspect_slot(conn, name)
     with source_errors("looking for open transactions"):
         limit = conn.execute(_LIMIT).fetchone()
-        oldest = conn.execute(_OLDEST).fetchone()
     return Retention(
         slot=slot,
         limit_bytes=None if limit is None else limit[0] * _MIB,
-        oldest=None if oldest is None else OpenTransaction(*oldest),
+        oldest=oldest_transaction(conn),
         role=conn.info.user,
     )
 
@@ -131,8 +95,8 @@ def dangers(retention: Retention, *, long_s: float = LONG_S) -> list[Danger]:
         found.append(
             Danger(
                 f"held by {holder.gid or holder.pid}",
-                f"slot {slot.name} keeps {_mib(slot.retained_bytes)} of WAL, not for the bridge but for {_who(holder)}",
-                _end(holder, retention.role),
+                f"slot {slot.name} keeps {_mib(slot.retained_bytes)} of WAL, not for the bridge but for {holder.who}",
+                holder.remedy(retention.role),
             )
         )
     return found
@@ -158,25 +122,8 @@ def _make_room(slot: SlotState, retention: Retention, holder: OpenTransaction | 
     if retention.limit_bytes is not None:
         more = f"ALTER SYSTEM SET max_slot_wal_keep_size = '{4 * retention.limit_bytes // _MIB}MB'; "
         more += "SELECT pg_reload_conf();"
-    first = _end(holder, retention.role) if holder is not None else "" if slot.active else "start the bridge: cdc run"
+    first = holder.remedy(retention.role) if holder is not None else "" if slot.active else "start the bridge: cdc run"
     return "\n".join(filter(None, (first, f"for more time: {more}" if first and more else more)))
-
-
-def _who(holder: OpenTransaction) -> str:
-    what = f"prepared transaction '{holder.gid}'" if holder.gid is not None else f"a transaction of pid {holder.pid}"
-    details = [f"user {holder.owner}" if holder.owner else "", f"database {holder.database}" if holder.database else ""]
-    if holder.gid is None:
-        details += [f"application {holder.application!r}" if holder.application else "", holder.state]
-    since = f"since {holder.since}" if holder.since else "for longer than this role may see"
-    return f"{what} ({', '.join(filter(None, details))}), open {since}"
-
-
-def _end(holder: OpenTransaction, role: str) -> str:
-    if holder.gid is not None:
-        gid = sql.Literal(holder.gid).as_string(None)
-        return f"in database {holder.database}: COMMIT PREPARED {gid}; or ROLLBACK PREPARED {gid};"
-    see = "" if holder.since else f" -- to see since when: GRANT pg_read_all_stats TO {quoted(role)};"
-    return f"let it finish, or: SELECT pg_terminate_backend({holder.pid});{see}"
 
 
 def _mib(count: int | None) -> str:

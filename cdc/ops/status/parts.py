@@ -23,7 +23,8 @@ from cdc.bridge.capture.stream import FEEDBACK_INTERVAL_S
 from cdc.bridge.scope.choice import LeftOut, choose
 from cdc.bridge.slot_wait import waiting_application
 from cdc.bridge.source.connect import LOOK_S, connect, source_errors
-from cdc.bridge.source.retention import OpenTransaction, inspect_retention
+from cdc.bridge.source.open_transactions import OpenTransaction
+from cdc.bridge.source.retention import inspect_retention
 from cdc.bridge.source.slot import WAL_END
 from cdc.contract.naming import progress_topic
 from cdc.contract.progress import stream_key

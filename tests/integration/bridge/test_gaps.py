@@ -6,6 +6,7 @@ Most are only judged, in this process: what a start of the bridge would say. Som
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -95,7 +96,7 @@ def resume(deployment: Deployment, *, on_gap: str = "fail") -> tuple[Progress, l
         resumption = Resumption(config, admin, sql)
         resumption.refuse()
         tables = [each for each in find_tables(sql, ["public.*"], (), {}) if each.qualified_name in TABLES]
-        return resumption.resume(topics, memberships(sql, config.source.publication, tables))
+        return resumption.resume(topics, memberships(sql, config.source.publication, tables), threading.Event())
 
 
 def gap(deployment: Deployment, kind: type[GapError]) -> GapError:

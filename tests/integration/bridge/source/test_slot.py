@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -11,12 +13,14 @@ import pytest
 
 from cdc.base.errors import SourceRefused, SourceUnavailable
 from cdc.base.lsn import LSN
+from cdc.base.waits import WAITS
 from cdc.bridge.capture.copy_both import CopyBoth
-from cdc.bridge.source.connect import connect
+from cdc.bridge.source.connect import LOOK_S, connect
 from cdc.bridge.source.slot import create_slot, drop_slot, identify, inspect_slot
 from cdc.contract.slot_state import SlotState
 from tests.integration.ops.status.preflighting import findings, mend, troubles
 from tests.support.servers import Database, OwnStack
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -83,6 +87,43 @@ def test_open_transaction_that_delays_the_slot_is_named(database, conn):
         assert inspect_slot(conn, name) is None
         conn.execute(waiting.value.remedy.partition("or: ")[2].encode())
         create_slot(conn, name)
+
+
+def test_prepared_transaction_that_delays_the_slot_is_named(database, conn):
+    name = f"s_{database.name}"
+    with contextlib.closing(database.connect(autocommit=False)) as busy:
+        busy.execute("create table t ()")
+        busy.execute("prepare transaction 'forgotten'")
+    with pytest.raises(SourceUnavailable, match="prepared transaction 'forgotten'") as waiting:
+        create_slot(conn, name, timeout_s=0.3)
+    conn.execute(waiting.value.remedy.partition("or ")[2].encode())
+    create_slot(conn, name)
+
+
+def test_slot_waits_longer_than_for_a_lock_says_for_whom_and_can_be_given_up(database):
+    """With the connection of a bridge, whose look-ups wait for a lock briefly."""
+    name = f"s_{database.name}"
+    stop = threading.Event()
+    with (
+        connect({"conninfo": database.dsn}, application_name="test", lock_timeout_s=LOOK_S) as conn,
+        contextlib.closing(database.connect(autocommit=False)) as busy,
+        ThreadPoolExecutor() as pool,
+    ):
+        busy.execute("create table t ()")
+        given_up = pool.submit(create_slot, conn, name, stop)
+        (said,) = eventually(lambda: [each for each in WAITS.document() if each["whom"] == "source"])
+        assert f"the oldest is a transaction of pid {busy.info.backend_pid}" in str(said["for"])
+        assert f"SELECT pg_terminate_backend({busy.info.backend_pid});" in str(said["remedy"])
+        assert not given_up.done()
+        stop.set()
+        with pytest.raises(SourceUnavailable, match="given up"):
+            given_up.result(20)
+        assert inspect_slot(conn, name) is None
+        made = pool.submit(create_slot, conn, name, threading.Event())
+        eventually(lambda: inspect_slot(busy, name))
+        busy.commit()
+        assert made.result(20)
+    assert WAITS.document() == []
 
 
 def test_name_that_the_server_does_not_take(conn):

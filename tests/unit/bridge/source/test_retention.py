@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from cdc.base.lsn import LSN
-from cdc.bridge.source.retention import OpenTransaction, Retention, dangers
+from cdc.bridge.source.open_transactions import OpenTransaction
+from cdc.bridge.source.retention import Retention, dangers
 from cdc.contract.slot_state import SlotState
 
 MIB = 1024 * 1024
