@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from typing import Any, Final
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec
+from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ClusterMetadata, ListOffsetsResultInfo, OffsetSpec
 
 from cdc.base.broker_log import BROKER_LOG, BROKERS_AWAY
 from cdc.base.errors import ConfigError, TopicRefused, TopicUnavailable
@@ -36,7 +36,8 @@ _REFUSED_AFTER_BACKOFFS: Final = 35
 (``localhost`` is ::1 first): the client tries one after the other and reports all brokers down in between. It doubles
 the pause each time, so within 35 pauses it has tried five addresses."""
 _SAYS_WHY: Final = {KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._TIMED_OUT}
-_NO_LEADER_YET: Final = {
+_ASK_AGAIN: Final = {
+    KafkaError._TRANSPORT,
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.UNKNOWN_LEADER_EPOCH,
@@ -157,7 +158,8 @@ class BrokerAdmin(AdminClient):
     ) -> dict[tuple[str, int], int | KafkaError]:
         """Returns the offset of each partition, or the error that Kafka reports instead.
 
-        A topic that was just created has no leader for a moment, so such partitions are asked again for five seconds.
+        A topic that was just created has no leader for a moment, and a connection may break before the answer: such
+        partitions are asked again for five seconds.
 
         Args:
             partitions: topic and number of each; the topics exist.
@@ -178,12 +180,9 @@ class BrokerAdmin(AdminClient):
                 self.metadata(next(iter(asked)).topic, timeout_s=timeout_s)
             again: dict[TopicPartition, OffsetSpec] = {}
             for place, future in answers.items():
-                try:
-                    found[place.topic, place.partition] = future.result().offset
-                except KafkaException as error:
-                    found[place.topic, place.partition] = error.args[0]
-                    if error.args[0].code() in _NO_LEADER_YET and time.monotonic() < deadline:
-                        again[TopicPartition(place.topic, place.partition)] = spec
+                answer = found[place.topic, place.partition] = offset_of(future)
+                if isinstance(answer, KafkaError) and answer.code() in _ASK_AGAIN and time.monotonic() < deadline:
+                    again[TopicPartition(place.topic, place.partition)] = spec
             asked = again
             if asked:
                 time.sleep(_LEADER_POLL_S)
@@ -191,6 +190,22 @@ class BrokerAdmin(AdminClient):
                 # Without fresh metadata, the client would keep using its old answer for seconds
                 self.metadata(topic, timeout_s=timeout_s)
         return found
+
+
+def offset_of(future: Future[ListOffsetsResultInfo]) -> int | KafkaError:
+    """Returns the answer about one partition, or the error that came instead.
+
+    When one of the brokers that have to be asked does not answer, librdkafka reports no error for its partitions, but
+    ``OFFSET_INVALID``: as an offset, that would mean that all records are gone.
+    """
+    try:
+        offset = int(future.result().offset)
+    except KafkaException as error:
+        failure: KafkaError = error.args[0]
+        return failure
+    if offset == OFFSET_INVALID:
+        return KafkaError(KafkaError._TRANSPORT, "the connection broke before the offset was answered")
+    return offset
 
 
 class _Reports:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
@@ -17,6 +17,7 @@ from cdc.base.errors import TopicUnavailable
 from cdc.base.lsn import LSN
 from cdc.base.table_names import parts
 from cdc.contract.ports import StoredRecord
+from cdc.kafka.brokers import offset_of
 
 _TIMEOUT_S: Final = 30.0
 _PLAIN: Final = re.compile(rb"[^A-Za-z0-9_]")
@@ -181,10 +182,10 @@ def _end_offsets(bootstrap: str, topics: list[str]) -> dict[Partition, int]:
         isolation_level=IsolationLevel.READ_UNCOMMITTED,
         request_timeout=_TIMEOUT_S,
     )
-    try:
-        return {(one.topic, one.partition): future.result().offset for one, future in futures.items()}
-    except KafkaException as error:  # a broker may not know yet that it has a partition of a new topic
-        raise TopicUnavailable(
-            f"no end offsets of {', '.join(topics)}: {error.args[0].str()}",
-            remedy=BROKERS_AWAY,
-        ) from error
+    ends: dict[Partition, int] = {}
+    for one, future in futures.items():
+        answer = offset_of(future)
+        if isinstance(answer, KafkaError):  # a broker may not know yet that it has a partition of a new topic
+            raise TopicUnavailable(f"no end offsets of {', '.join(topics)}: {answer.str()}", remedy=BROKERS_AWAY)
+        ends[one.topic, one.partition] = answer
+    return ends

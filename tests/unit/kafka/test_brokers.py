@@ -8,11 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from cdc.base.errors import TopicRefused, TopicUnavailable
-from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.brokers import BrokerAdmin, offset_of
 
 _LIST = "confluent_kafka.admin.AdminClient.list_topics"
 _OFFSETS = "confluent_kafka.admin.AdminClient.list_offsets"
@@ -63,3 +63,25 @@ def test_offsets_that_the_client_overlooks(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(BrokerAdmin, "metadata", told)
     latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client gives it no types
     assert admin.offsets([("orders", 0)], latest, timeout_s=5) == {("orders", 0): 7}
+
+
+def test_an_offset_that_nobody_answered_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """librdkafka reports the answer that a broken connection has lost as an offset, without an error."""
+    admin = BrokerAdmin({"bootstrap.servers": "127.0.0.1:1"})
+    offsets = [OFFSET_INVALID, 7]
+
+    def asked(*_: Any, **__: Any) -> dict[TopicPartition, Future[Any]]:
+        answered: Future[Any] = Future()
+        answered.set_result(SimpleNamespace(offset=offsets.pop(0)))
+        return {TopicPartition("orders", 0): answered}
+
+    monkeypatch.setattr(_OFFSETS, asked)
+    monkeypatch.setattr(_LIST, answer)
+    latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client gives it no types
+    assert admin.offsets([("orders", 0)], latest, timeout_s=5) == {("orders", 0): 7}
+
+    lost: Future[Any] = Future()
+    lost.set_result(SimpleNamespace(offset=OFFSET_INVALID))
+    failure = offset_of(lost)
+    assert isinstance(failure, KafkaError)
+    assert failure.code() == KafkaError._TRANSPORT
