@@ -142,23 +142,30 @@ class Faults:
     Attributes:
         cleaning: a partition is compacted up to a random offset.
         lost_connections: a client loses its connections.
+        late_ends: a client asks twice for a commit, because its connection breaks; the first request is on its way.
         late_leaders: a broker refuses a producer's first batch for a moment, and takes the next one.
         unknown_outcomes: a commit reports a timeout while its request is on its way.
     """
 
-    __slots__ = ("cleaning", "late_leaders", "lost_connections", "unknown_outcomes")
+    __slots__ = ("cleaning", "late_ends", "late_leaders", "lost_connections", "unknown_outcomes")
 
     def __init__(self) -> None:
-        self.cleaning = self.late_leaders = self.lost_connections = self.unknown_outcomes = 0.0
+        self.cleaning = self.late_ends = self.late_leaders = self.lost_connections = self.unknown_outcomes = 0.0
 
 
 class Adrift:
-    """Requests of a client that has gone, in order: each may arrive, or from some point on none of them."""
+    """Requests of a client that has gone, in order: each may arrive, or from some point on none of them.
 
-    __slots__ = ("left",)
+    Attributes:
+        left: those that may still arrive.
+        pace: from 0 to 1: how often one of them is asked whether it does.
+    """
 
-    def __init__(self, left: list[Callable[[], object]]) -> None:
+    __slots__ = ("left", "pace")
+
+    def __init__(self, left: list[Callable[[], object]], pace: float) -> None:
         self.left = left
+        self.pace = pace
 
     def arrive(self) -> None:
         """Let the next one arrive."""
@@ -182,6 +189,7 @@ class KafkaCluster:
         sessions: of the clients that live, in the order in which they came.
         faults: what else may happen.
         is_silent: the brokers hang: connections stay, requests wait, and nobody is told.
+        torn: how many transactions a late request has committed in the middle.
     """
 
     def __init__(self, turns: Turns, address: str = "kafka.world:9092") -> None:
@@ -192,6 +200,7 @@ class KafkaCluster:
         self.sessions: list[Session] = []
         self.faults = Faults()
         self._adrift: list[Adrift] = []
+        self.torn = 0
         self._ids = 0
         self.is_silent = False
         self._is_away = False
@@ -279,7 +288,7 @@ class KafkaCluster:
             raise Refused(KafkaError.UNKNOWN_TOPIC_OR_PART)
         if session is not None and not session.may_write(place):
             # KIP-890, part 1: a broker asks the coordinator before it takes the first record of a transaction
-            raise Refused(KafkaError.INVALID_PRODUCER_EPOCH)
+            raise Refused(KafkaError.INVALID_PRODUCER_EPOCH if session.is_fenced else KafkaError.INVALID_TXN_STATE)
         if batch_bytes(records) > int(topic.setting("max.message.bytes")):
             raise Refused(KafkaError.MSG_SIZE_TOO_LARGE)
         if "compact" in topic.setting("cleanup.policy") and any(each.key is None for each in records):
@@ -310,7 +319,8 @@ class KafkaCluster:
                 found += [partial(self._mark, known, place) for place in known.places]
         self._adrift = [each for each in self._adrift if each.left]
         for lost in self._adrift:
-            found += (lost.arrive, lost.sink)
+            if self.turns.rng.random() < lost.pace:
+                found += (lost.arrive, lost.sink)
         self._add_faults(found)
         return found
 
@@ -325,10 +335,10 @@ class KafkaCluster:
         for each in [each for each in self.sessions if each.process == process]:
             each.end()
 
-    def set_adrift(self, requests: list[Callable[[], object]]) -> None:
+    def set_adrift(self, requests: list[Callable[[], object]], pace: float = 1.0) -> None:
         """Take requests whose client no longer waits for them, in their order."""
         if requests:
-            self._adrift.append(Adrift(requests))
+            self._adrift.append(Adrift(requests, pace))
 
     def wait(self, is_done: Callable[[], bool], timeout_s: float | None) -> bool:
         """Wait as a client's call does, without a limit if the timeout is negative."""

@@ -7,6 +7,7 @@ in order within a partition, however often a connection is lost (KIP-98).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from functools import lru_cache, partial
@@ -28,6 +29,8 @@ from tests.world.kafka_log import (
 from tests.world.kafka_metadata import asked_metadata, cluster_at
 from tests.world.kafka_transactions import Refused, TransactionSession
 
+_LATE: Final = 0.05
+"""The pace of a request that arrives after its connection broke: later than much of what the client asks meanwhile."""
 _IN_FLIGHT: Final = 5
 """How many requests of an idempotent producer a partition has on their way, at most."""
 _DEFAULTS: Final[Mapping[str, Any]] = {
@@ -364,8 +367,9 @@ class Sender(Session):
 class Producer:
     """confluent_kafka's Producer. It ends when it is freed."""
 
-    def __init__(self, conf: Mapping[str, Any], **_logger: object) -> None:
+    def __init__(self, conf: Mapping[str, Any], *, logger: Any = None, **_others: object) -> None:
         self._sender = Sender(cluster_at(conf), conf)
+        self._logger = logger if "eos" in conf.get("debug", "") else None
         self._turns = self._sender.cluster.turns
 
     def __del__(self) -> None:
@@ -509,6 +513,8 @@ class Producer:
         assert sender.transaction is not None
         if sender.transaction.added:
             ending = sender.ask_to_end(is_commit=is_commit)
+            if is_commit and sender.cluster.turns.rng.random() < sender.cluster.faults.late_ends:
+                self._ask_again(sender.transaction)
             is_unknown = is_commit and sender.cluster.turns.rng.random() < sender.cluster.faults.unknown_outcomes
             if is_unknown or not sender.cluster.wait(lambda: ending.is_answered, timeout):
                 raise _timed_out("Transactional operation timed out")
@@ -521,6 +527,19 @@ class Producer:
         sender.transaction.added.clear()
         sender.abortable, sender.has_lost_messages = None, False
         sender.state = "ready"
+
+    def _ask_again(self, transaction: TransactionSession) -> None:
+        """The connection breaks after the request; a log line is all that tells of it, and the client asks again."""
+        sender, epoch = self._sender, transaction.epoch
+
+        def arrive() -> None:
+            if transaction.commit_late(epoch) and sender.state != "committing":
+                sender.cluster.torn += 1
+
+        sender.cluster.set_adrift([arrive], _LATE)
+        if self._logger is not None:
+            text = "[thrd:main]: EndTxn returned _TRANSPORT in state CommittingTransaction (may_retry=true)"
+            self._logger.log(logging.DEBUG, "%s [%s] %s", "ENDTXN", "rdkafka#producer-1", text)
 
     @property
     def _has_failed(self) -> bool:

@@ -108,3 +108,13 @@ class TransactionSession:
         if self.is_fenced:
             raise Refused(KafkaError.PRODUCER_FENCED)
         self.coordinated.decide(is_commit=is_commit)
+
+    def commit_late(self, epoch: int) -> bool:
+        """Let a request to commit arrive that was sent before; returns whether a transaction was open.
+
+        The coordinator cannot tell which transaction of the epoch is meant: it commits the one that is open now.
+        """
+        if self.coordinated.epoch != epoch or self.coordinated.state != "ongoing":
+            return False
+        self.coordinated.decide(is_commit=True)
+        return True

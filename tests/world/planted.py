@@ -122,8 +122,14 @@ DEFECTS: Final = (
     Planted(
         "who takes over does not wait for rows of the former bridge",
         "bridge/resume.py",
-        "            pause(GRACE_S)",
-        "            pause(0)",
+        "            stop.wait(GRACE_S)",
+        "            stop.wait(0)",
+    ),
+    Planted(
+        "a transaction begins although the end of the last one may still be on its way",
+        "kafka/publish/transaction_end.py",
+        "self.is_repeated = True",
+        "self.is_repeated = False",
     ),
 )
 

@@ -148,7 +148,7 @@ class World:
         everything = sorted(FAULTS)
         self.kinds = plan.kinds or machine.rng.sample(everything, machine.rng.randint(1, len(everything)))
         is_random = plan.at is None
-        for name in ("cleaning", "late_leaders", "lost_connections", "unknown_outcomes"):
+        for name in ("cleaning", "late_ends", "late_leaders", "lost_connections", "unknown_outcomes"):
             if machine.rng.random() < 0.5 and is_random:
                 setattr(self.kafka.faults, name, 0.02)
         self._seen_version = 0
@@ -241,6 +241,8 @@ class World:
         """Check what has become readable, and what is confirmed."""
         for audit in self.audits.values():
             audit.look()
+        if self.kafka.torn:
+            raise Wrong("a Kafka transaction was committed in the middle")
         slot = self.source.slots.get(self.config.source.slot)
         # A commit counts once the coordinator has decided it; then its markers are still on their way to the partitions
         is_decided = any(each.state == "commit" for each in self.kafka.coordinator.values())

@@ -22,6 +22,7 @@ from cdc.contract.header import HEADER_NAME
 from cdc.kafka.acls import BRIDGE_ON_TOPICS, Acl
 from cdc.kafka.brokers import CONNECTING, bad_option, connect, refused_connection
 from cdc.kafka.publish.first_records import FirstRecords
+from cdc.kafka.publish.transaction_end import TransactionEndLog
 
 COMMIT_DEADLINE_S = 60.0
 _SLICE_S = 1.0
@@ -95,10 +96,12 @@ class TransactionalProducer:
         self._topics: set[str] = set()
         self._failure: CdcError | None = None
         self._refused_bytes = 0
+        self._ends = TransactionEndLog(options)
         settings = {
             **PRODUCER_SETTINGS,
             "queue.buffering.max.kbytes": queue_kbytes(max_message_bytes),
             **options,
+            **self._ends.settings,
             "transactional.id": transactional_id,
             "message.max.bytes": max_message_bytes,
             "on_delivery": self._delivery_failed,
@@ -106,7 +109,7 @@ class TransactionalProducer:
         }
         self._timeout_s = int(settings["transaction.timeout.ms"]) / 1_000
         try:
-            self._producer = Producer(settings, logger=BROKER_LOG)
+            self._producer = Producer(settings, logger=self._ends)
         except KafkaException as error:
             raise bad_option(error) from error
         self._send = self._producer.produce
@@ -160,6 +163,13 @@ class TransactionalProducer:
     def _begin(self) -> None:
         if self._before_begin is not None:
             self._before_begin()
+        self._take_reports()  # what the client logged about the last end, among them
+        if self._ends.is_repeated:
+            raise TopicUnavailable(
+                "the connection broke while Kafka ended a transaction, and the client asked for that twice: if the "
+                "first request is still on its way, it would end the next transaction in the middle",
+                remedy=self._remedy_when_aborted,
+            )
         try:
             self._producer.begin_transaction()
         except KafkaException as error:

@@ -113,6 +113,25 @@ def test_a_commit_of_unknown_outcome_may_be_called_again() -> None:
         assert world.values() == [b"v"]
 
 
+def test_a_late_commit_may_tear_the_next_transaction_but_not_that_of_a_newer_producer() -> None:
+    """As a real broker does (``tests/fault/test_bad_network.py``)."""
+    seen = set()
+    for seed in range(100):
+        world = World(seed)
+        producer = world.begun()
+        producer.produce("t", b"1", b"k")
+        world.cluster.faults.late_ends = 1.0
+        producer.commit_transaction(WAIT_S)
+        world.cluster.faults.late_ends = 0.0
+        producer = world.begun() if seed % 2 else producer
+        if seed % 2 == 0:
+            producer.begin_transaction()
+        producer.produce("t", b"2", b"k")
+        producer.flush(WAIT_S)
+        seen.add((bool(seed % 2), tuple(world.values())))
+    assert seen == {(False, (b"1",)), (False, (b"1", b"2")), (True, (b"1",))}
+
+
 @pytest.mark.parametrize("seed", range(200))
 def test_compaction_at_any_step_keeps_the_state(seed: int) -> None:
     world = World(seed, cleanup_policy="compact")

@@ -1,0 +1,190 @@
+"""A network that loses, delays, repeats and reorders what bridge and sink say to Kafka: every row stays, once.
+
+``SEED=n make test-fault`` replays the choices of a run; which request they meet is up to the machine.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import sys
+import threading
+from collections.abc import Callable, Collection, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from cdc.base.errors import TopicUnavailable
+from cdc.kafka.publish.application import ApplicationProducer
+from cdc.lab.proof.topic_side import EndSeen, open_consumer, poll
+from cdc.lab.stack import KafkaBroker
+from cdc.lab.stack.embedded import HOST
+from tests.support import bank
+from tests.support.deployment import deployed
+from tests.support.kafka_wire import END_TXN, Fate, KafkaWire, Request
+from tests.support.names import unique
+from tests.support.sampling import sampled
+from tests.support.servers import Database
+from tests.support.soak import times
+from tests.support.topic_audit import audit
+from tests.support.waiting import eventually
+
+Fault = Callable[[KafkaWire, random.Random], None]
+
+CUTS: Final = times(6, soak=40)
+"""So many cuts the replica makes while the network is bad."""
+
+
+def some_requests(fate: Fate, share: float = 0.004, kinds: Collection[int] = ()) -> Fault:
+    """A fault that meets this share of the requests, of these kinds or of all."""
+
+    def spoil(wire: KafkaWire, rng: random.Random) -> None:
+        lock = threading.Lock()
+
+        def fate_of(request: Request) -> Fate:
+            if kinds and request.kind not in kinds:
+                return Fate.PASS
+            with lock:
+                return fate if rng.random() < share else Fate.PASS
+
+        wire.fate = fate_of
+
+    return spoil
+
+
+def slow(wire: KafkaWire, rng: random.Random) -> None:
+    """Far away, over a thin line."""
+    wire.slow(pause_s=rng.uniform(0.005, 0.03), bytes_per_s=rng.uniform(5e5, 2e6))
+
+
+def one_way(wire: KafkaWire, rng: random.Random) -> None:
+    """What one side sends does not arrive for some seconds, again and again, and then connections are reset."""
+    up = rng.random() < 0.5
+    wire.stop(up=up, down=not up)
+    threading.Event().wait(rng.uniform(0.5, 4))
+    if rng.random() < 0.5:
+        wire.reset()
+    wire.heal()
+    threading.Event().wait(rng.uniform(2, 6))
+
+
+def late_ends(wire: KafkaWire, rng: random.Random) -> None:
+    """Some requests to end a transaction arrive when the client has asked again on another connection."""
+    some_requests(Fate.LATE, 0.2, {END_TXN})(wire, rng)
+    threading.Event().wait(rng.uniform(0, 0.5))
+    wire.deliver()
+
+
+FAULTS: Final[dict[str, Fault]] = {
+    "requests lost": some_requests(Fate.LOSE),
+    "answers lost": some_requests(Fate.LOSE_ANSWER),
+    "requests repeated": some_requests(Fate.REPEAT),
+    "slow": slow,
+    "one way": one_way,
+    "ends late": late_ends,
+}
+
+
+CASES: Final = [*itertools.product(FAULTS, ("transactional", "idempotent"))]
+SAMPLE: Final = [("ends late", "transactional"), ("answers lost", "transactional"), ("requests lost", "idempotent")]
+
+
+@pytest.fixture(scope="module")
+def wire() -> Iterator[KafkaWire]:
+    """To a broker that can be reached no other way."""
+    with KafkaWire() as wire:
+        advertised = {"advertised.listeners": f"PLAINTEXT://{HOST}:{wire.port}"}
+        with KafkaBroker.open(settings=advertised, heap_mb=512, quick_start=True) as broker:
+            wire.target = broker.port
+            yield wire
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("fault", "delivery"), sampled(CASES, SAMPLE))
+def test_a_bad_network_costs_time_only(
+    wire: KafkaWire, database: Database, replica: Database, tmp_path: Path, fault: str, delivery: str
+) -> None:
+    seed = int(os.environ.get("SEED", random.randrange(10**6)))
+    sys.stdout.write(f"replay with: make test-fault SEED={seed}\n")
+    rng = random.Random(seed)
+    bank.create(database)
+    watcher, writer = bank.Watcher(replica), bank.Writer(database, rng.randrange(10**6))
+    with deployed(database, f"{HOST}:{wire.port}", replica, tmp_path) as live:
+        live.deliver(delivery)
+        live.start()
+        for thread in (watcher, writer):
+            thread.start()
+
+        def is_enough() -> bool:
+            FAULTS[fault](wire, rng)
+            for process in (live.bridge, live.sink):
+                assert not process.ended, process.tail()
+            return watcher.seen.cuts > CUTS
+
+        try:
+            eventually(is_enough, 60, lambda: f"{watcher.seen}\n{live.bridge.tail()}\n{live.sink.tail()}")
+        finally:
+            wire.heal()
+        writer.finish()
+        live.wait_mirrored(timeout_s=120)
+        live.assert_equal(*bank.TABLES)
+        watcher.finish()
+        assert watcher.seen.faults == []
+        assert audit(live.records(*bank.TABLES)) == []
+        live.stop()
+
+
+def test_the_end_of_a_transaction_that_arrives_late_ends_no_other_one(wire: KafkaWire) -> None:
+    """KIP-890: a broker cannot tell the two apart, as librdkafka does not raise the epoch with each transaction."""
+    topic = unique("t")
+    options: dict[str, Any] = {"bootstrap.servers": f"{HOST}:{wire.port}"}
+    admin = AdminClient(options)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    versions = set[int]()
+    fates = [Fate.LATE]
+
+    def fate_of(request: Request) -> Fate:
+        if request.kind != END_TXN:
+            return Fate.PASS
+        versions.add(request.version)
+        return fates.pop() if fates else Fate.PASS
+
+    def readable() -> list[bytes | None]:
+        """Up to the last stable offset: what an open transaction hides is not waited for."""
+        found: list[bytes | None] = []
+        with closing(open_consumer(options["bootstrap.servers"])) as consumer:
+            consumer.assign([TopicPartition(topic, 0, 0)])
+            while True:
+                for read in poll(consumer):
+                    if isinstance(read, EndSeen):
+                        return found
+                    found.append(read.value)
+
+    def producer() -> ApplicationProducer:
+        return ApplicationProducer(options, transactional_id=topic, max_message_bytes=1 << 20)
+
+    wire.fate = fate_of
+    with closing(producer()) as former:
+        former.start()
+        former.produce(topic, b"k", b"1")
+        former.commit()
+        assert len(wire.late) == 1
+        with pytest.raises(TopicUnavailable, match="asked for that twice"):
+            former.produce(topic, b"k", b"2")
+    with closing(producer()) as newer:
+        newer.start()
+        newer.produce(topic, b"k", b"2")
+        newer.flush()
+        wire.deliver()
+        newer.produce(topic, b"k", b"3")
+        newer.flush()
+        assert readable() == [b"1"], "the late request ended a transaction of which it knows nothing"
+        newer.commit()
+    assert readable() == [b"1", b"2", b"3"]
+    assert versions == {1}, "librdkafka speaks a newer protocol: does it raise the epoch with each transaction now?"
