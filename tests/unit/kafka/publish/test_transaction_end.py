@@ -1,0 +1,54 @@
+"""A line of librdkafka's log tells that the end of a transaction was asked for twice."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from cdc.kafka.publish.transaction_end import TransactionEndLog
+
+_LINE = "%s [%s] %s"
+_CLIENT = "rdkafka#producer-1"
+
+
+def ended(error: str) -> tuple[str, str, str]:
+    return (
+        "ENDTXN",
+        _CLIENT,
+        f"[thrd:main]: EndTxn returned {error} in state CommittingTransaction (may_retry=true)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "is_repeated"),
+    [
+        ("NO_ERROR", False),
+        ("COORDINATOR_NOT_AVAILABLE", False),
+        ("CONCURRENT_TRANSACTIONS", False),
+        ("_TRANSPORT", True),
+        ("_TIMED_OUT", True),
+        ("_TIMED_OUT_QUEUE", True),
+    ],
+)
+def test_a_request_without_an_answer_may_still_arrive(error: str, is_repeated: bool) -> None:
+    log = TransactionEndLog({})
+    log.log(logging.DEBUG, _LINE, *ended(error))
+    log.log(logging.DEBUG, _LINE, *ended("NO_ERROR"))
+    assert log.is_repeated is is_repeated
+
+
+@pytest.mark.parametrize(
+    ("options", "debug", "is_logged"), [({}, "eos", False), ({"debug": "broker"}, "broker,eos", True)]
+)
+def test_lines_for_debugging_are_logged_for_those_who_asked(
+    caplog: pytest.LogCaptureFixture, options: dict[str, Any], debug: str, is_logged: bool
+) -> None:
+    caplog.set_level(logging.DEBUG, "cdc.kafka")
+    log = TransactionEndLog(options)
+    assert log.settings == {"debug": debug}
+    log.log(logging.DEBUG, _LINE, "BRKMAIN", _CLIENT, "a line for debugging")
+    log.log(logging.ERROR, _LINE, "TXNERR", _CLIENT, "a line for everybody")
+    assert ("a line for debugging" in caplog.text) is is_logged
+    assert "a line for everybody" in caplog.text
