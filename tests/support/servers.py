@@ -47,22 +47,22 @@ def fresh_database(server: Postgres, encoding: str = "UTF8") -> Iterator[Databas
     try:
         yield Database(name, server.dsn(name))
     finally:
-        with psycopg.connect(server.dsn(name), autocommit=True) as own:
-            roll_back_prepared(own)
         with psycopg.connect(server.dsn(), autocommit=True) as admin:
+            roll_back_prepared(admin, name, server.dsn(name))
             drop_slots(admin, name)
             admin.execute(sql.SQL("drop database {} with (force)").format(identifier))
 
 
-def roll_back_prepared(own: psycopg.Connection[Any]) -> None:
-    """Roll back what a failed test left prepared in this database.
+def roll_back_prepared(admin: psycopg.Connection[Any], database: str, dsn: str) -> None:
+    """Roll back what a failed test left prepared in this database, which only a session there may do.
 
     It would keep the database from being dropped, and every later test on the server from making a slot: that waits
     for all transactions of the server, whatever their database.
     """
-    prepared = own.execute("select gid from pg_prepared_xacts where database = current_database()")
+    prepared = admin.execute("select gid from pg_prepared_xacts where database = %s", [database])
     for (gid,) in prepared.fetchall():
-        own.execute(sql.SQL("rollback prepared {}").format(sql.Literal(gid)))
+        with psycopg.connect(dsn, autocommit=True) as own:
+            own.execute(sql.SQL("rollback prepared {}").format(sql.Literal(gid)))
 
 
 def drop_slots(admin: psycopg.Connection[Any], database: str) -> None:
