@@ -39,9 +39,12 @@ def until(stop: threading.Event | None, conn: psycopg.Connection[Any]) -> Iterat
     worker.start()
     try:
         yield
-    finally:
+    except BaseException as error:
         over.set()
-        worker.join()
+        worker.end(error)
+        raise
+    over.set()
+    worker.end(None)
 
 
 def give_up(is_over: Callable[[float], bool], connections: Callable[[], Iterable[psycopg.Connection[Any]]]) -> None:

@@ -26,7 +26,7 @@ from cdc.bridge.backfill.readers import ChunkReaders
 from cdc.bridge.backfill.tasks import ReadFailure, ViewTask
 from cdc.bridge.encode import TableEncoder
 from cdc.bridge.order.needs import Rows
-from cdc.bridge.source import slot_watch
+from cdc.bridge.source import giving_up, slot_watch
 from cdc.bridge.source.connect import source_errors
 from cdc.contract.change import UNCHANGED_TOAST, Column, Relation, ReplicaIdentity
 from cdc.kafka.brokers import BrokerAdmin
@@ -180,6 +180,20 @@ def lock_watch_ends(_: pytest.MonkeyPatch) -> None:
         assert over.wait(10)
 
 
+def stop_watch_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked, stop = threading.Event(), threading.Event()
+    stop.set()
+
+    def give_up(*_: Any) -> None:
+        looked.set()
+        boom()
+
+    monkeypatch.setattr(giving_up, "give_up", give_up)
+    connection: Any = Connection()
+    with giving_up.until(stop, connection):
+        assert looked.wait(10)
+
+
 def feed_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other feed ends, too."""
     monkeypatch.setattr(feed, "run_mirror", boom)
@@ -218,6 +232,7 @@ class Connection:
 ENDS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "cdc/bridge/source/slot_watch.py": slot_watch_ends,
     "cdc/bridge/scope_watch.py": scope_watch_ends,
+    "cdc/bridge/source/giving_up.py": stop_watch_ends,
     "cdc/base/daemon/http.py": http_server_ends,
     "cdc/base/daemon/wait_log.py": wait_log_ends,
     "cdc/kafka/replay/pulse.py": pulse_ends,
