@@ -12,8 +12,8 @@ import pytest
 from tests.support.soak import times
 
 WORLDS = times(1_000, soak=100_000)
-SAMPLE = "update of a long value"
-"""The bridge reads such rows again, so they have the most steps at which it can die."""
+SAMPLE = "change of key"
+"""A tombstone and a row, between which a bridge could die."""
 
 
 @pytest.mark.soak
