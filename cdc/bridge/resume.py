@@ -23,6 +23,7 @@ from cdc.bridge.capture.timeline import left_at
 from cdc.bridge.order.demand import Demand
 from cdc.bridge.order.repeats import Repeats
 from cdc.bridge.source.connect import LOOK_S, connect
+from cdc.bridge.source.giving_up import unless_stopped
 from cdc.bridge.source.membership import publication_oid
 from cdc.bridge.source.slot import create_slot, drop_slot, identify, inspect_slot, wal_end
 from cdc.bridge.source.slot_lock import lock_holder
@@ -312,7 +313,8 @@ class Resumption:
                 remedy="wait: the bridge goes on when the server has passed that; to hurry: SELECT pg_switch_wal();",
             )
         drop_slot(self._sql, self._slot)
-        start = create_slot(self._sql, self._slot, stop)
+        with unless_stopped(stop, self._sql, f"making slot {self._slot} anew"):
+            start = create_slot(self._sql, self._slot)
         log.info("slot made anew", slot=self._slot, start=str(start))
         if stored is None:
             return Progress(start, None, 0, self._source)

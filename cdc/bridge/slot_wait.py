@@ -12,6 +12,7 @@ import structlog
 from cdc.base.errors import SourceRefused
 from cdc.bridge.capture.copy_both import CopyBoth
 from cdc.bridge.source.connect import source_errors
+from cdc.bridge.source.giving_up import unless_stopped
 from cdc.bridge.source.slot import create_slot, inspect_slot, refuse_low_wal_level
 from cdc.bridge.source.slot_lock import Holder, lock_holder
 from cdc.contract.slot_state import SlotState
@@ -99,7 +100,8 @@ def _take(
     try:
         holder = session.hold(name)
         if holder is not None and _inspect(sql, name) is None and is_first_start():
-            create_slot(sql, name, stop)
+            with unless_stopped(stop, sql, f"making slot {name}"):
+                create_slot(sql, name)
             session.hold(name)  # making the slot may have waited for open transactions: restart the lock's idle time
         if holder is not None and ((state := _inspect(sql, name)) is None or not state.active):
             return session, holder

@@ -7,8 +7,9 @@ threads, except for executors, whose futures raise what the work raised.
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import structlog
 
@@ -83,3 +84,26 @@ class Worker:
             self._failure = error
             log.debug("a thread ended with an error", thread=self.name, error=repr(error))
             self._on_failure()
+
+
+@contextlib.contextmanager
+def beside(
+    work: Callable[[threading.Event], None], *, name: str, on_failure: Callable[[], None] = lambda: None
+) -> Iterator[None]:
+    """Runs ``work`` in a thread as long as the block lasts, and raises at its end what ended the thread.
+
+    Args:
+        work: returns soon after the event is set that it is given.
+        name, on_failure: as for ``Worker``.
+    """
+    over = threading.Event()
+    worker = Worker(lambda: work(over), name=name, on_failure=on_failure)
+    worker.start()
+    try:
+        yield
+    except BaseException as error:
+        over.set()
+        worker.end(error)
+        raise
+    over.set()
+    worker.end(None)

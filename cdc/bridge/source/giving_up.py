@@ -12,9 +12,11 @@ from typing import Any, Final
 
 import psycopg
 
-from cdc.base.daemon.worker import Worker
+from cdc.base.daemon.worker import beside
+from cdc.base.errors import CdcError, SourceUnavailable
 
 _LOOK_S: Final = 0.2
+"""How often to look whether to stop: what is done meanwhile takes up to a minute."""
 _POLL_S: Final = 0.05
 _CANCEL_S: Final = 1.0
 """How long the server has to cancel what it does for us. A server that hangs takes the request and never answers."""
@@ -23,28 +25,30 @@ _CUT_S: Final = 1.0
 
 
 @contextlib.contextmanager
-def until(stop: threading.Event | None, conn: psycopg.Connection[Any]) -> Iterator[None]:
-    """Cancels what the connection does in this block when ``stop`` is set; the block then gets ``QueryCanceled``."""
-    if stop is None:
-        yield
-        return
-    over = threading.Event()
+def unless_stopped(stop: threading.Event, conn: psycopg.Connection[Any], doing: str) -> Iterator[None]:
+    """Gives up what the connection does in this block when ``stop`` is set.
 
-    def watch() -> None:
+    Args:
+        stop: set when nobody wants it any more.
+        conn: the connection; the block asks the server for one thing that may take long.
+        doing: completes "… was given up".
+
+    Raises:
+        SourceUnavailable: it was given up.
+    """
+
+    def watch(over: threading.Event) -> None:
         while not over.wait(_LOOK_S):
             if stop.is_set():
                 give_up(over.wait, lambda: [conn])
 
-    worker = Worker(watch, name="stop watch")
-    worker.start()
     try:
-        yield
-    except BaseException as error:
-        over.set()
-        worker.end(error)
-        raise
-    over.set()
-    worker.end(None)
+        with beside(watch, name="stop watch"):
+            yield
+    except CdcError as error:
+        if not stop.is_set():
+            raise
+        raise SourceUnavailable(f"{doing} was given up", remedy="wait: cdc tries again by itself") from error
 
 
 def give_up(is_over: Callable[[float], bool], connections: Callable[[], Iterable[psycopg.Connection[Any]]]) -> None:

@@ -6,9 +6,8 @@ https://www.postgresql.org/docs/current/view-pg-replication-slots.html
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import psycopg
 from psycopg import errors as sqlstate
@@ -18,14 +17,12 @@ from cdc.base.errors import SourceRefused, SourceUnavailable
 from cdc.base.lsn import LSN
 from cdc.base.waits import WAITS
 from cdc.bridge.source.connect import source_errors
-from cdc.bridge.source.giving_up import until
 from cdc.bridge.source.open_transactions import oldest_transaction
 from cdc.contract.record import SourceIdentity
 from cdc.contract.slot_state import SlotState
 
 PLUGIN: Final = "pgoutput"
 
-_TRY_AGAIN: Final = "wait: cdc tries again by itself"
 _CREATE_TIMEOUT_S: Final = 60
 """A new slot waits for every transaction that is open when it is made. After a minute, cdc says which these are."""
 
@@ -69,13 +66,7 @@ def inspect_slot(conn: psycopg.Connection[Any], name: str) -> SlotState | None:
     )
 
 
-def create_slot(
-    conn: psycopg.Connection[Any],
-    name: str,
-    stop: threading.Event | None = None,
-    *,
-    timeout_s: float = _CREATE_TIMEOUT_S,
-) -> LSN:
+def create_slot(conn: psycopg.Connection[Any], name: str, *, timeout_s: float = _CREATE_TIMEOUT_S) -> LSN:
     """Make a logical slot for pgoutput in this database. The publication must exist already.
 
     pgoutput looks the publication up as of the change that it decodes, so a slot that is older than its publication
@@ -84,15 +75,13 @@ def create_slot(
     Args:
         conn: to the source; how long it waits for locks otherwise does not matter here.
         name: the slot's name.
-        stop: gives up when it is set.
         timeout_s: how long to wait for open transactions.
 
     Returns:
         The position where changes begin: every transaction that commits after it will be delivered.
 
     Raises:
-        SourceUnavailable: open transactions kept it from starting, another session made the slot just now, or it was
-            given up.
+        SourceUnavailable: open transactions kept it from starting, or another session made the slot just now.
         SourceRefused: no slot is free, ``wal_level`` is too low, a privilege is missing, or the name is not allowed.
     """
     failover = ", failover => NOT pg_catalog.pg_is_in_recovery()" if conn.info.server_version >= 170000 else ""
@@ -101,15 +90,16 @@ def create_slot(
     ).format(sql.Literal(name), sql.Literal(PLUGIN))
     with source_errors(f"making slot {name}", remedy=f"ALTER ROLE {_role(conn)} REPLICATION;"):
         try:
-            with _waiting(conn, name), until(stop, conn), conn.transaction():
+            with _waiting(conn, name), conn.transaction():
                 # The server waits for each transaction by a lock: ``lock_timeout`` would end that sooner, nameless
                 conn.execute("SET LOCAL lock_timeout = 0")
                 conn.execute(sql.SQL("SET LOCAL statement_timeout = {}").format(sql.Literal(int(timeout_s * 1000))))
                 row = conn.execute(make).fetchone()
         except sqlstate.QueryCanceled as error:
-            if stop is not None and stop.is_set():
-                raise SourceUnavailable(f"making slot {name} was given up", remedy=_TRY_AGAIN) from error
-            raise _open_transactions(conn, name, timeout_s) from error
+            cause = _what_it_waits_for(conn)
+            raise SourceUnavailable(
+                f"slot {name} could not be made within {timeout_s:g} s: it waits {cause.why}", remedy=cause.remedy
+            ) from error
         except sqlstate.ConfigurationLimitExceeded as error:
             raise no_slot_free(name, *_count_slots(conn)) from error
         except sqlstate.DuplicateObject as error:
@@ -220,15 +210,27 @@ def no_slot_free(name: str, limit: int, idle: Sequence[str]) -> SourceRefused:
 
 
 def _waiting(conn: psycopg.Connection[Any], name: str) -> contextlib.AbstractContextManager[None]:
-    """Marks the block as a wait for the transactions that are open now."""
-    oldest = oldest_transaction(conn)
-    what, remedy = "", "look into the server's log"
-    if oldest is not None:
-        what, remedy = (
-            f", which waits for open transactions first; the oldest is {oldest.who}",
-            oldest.remedy(conn.info.user),
+    """Marks the block as a wait for what a new slot has to wait for now."""
+    cause = _what_it_waits_for(conn)
+    return WAITS.on("source", f"PostgreSQL to make slot {name}, which waits {cause.why}", cause.remedy)
+
+
+class _Cause(NamedTuple):
+    """Why a new slot takes long. ``why`` completes "waits …"."""
+
+    why: str
+    remedy: str
+
+
+def _what_it_waits_for(conn: psycopg.Connection[Any]) -> _Cause:
+    if _is_standby(conn):
+        return _Cause(
+            "until the primary logs which transactions are running, which an idle primary does not do by itself",
+            remedy="on the primary: SELECT pg_log_standby_snapshot();",
         )
-    return WAITS.on("source", f"PostgreSQL to make slot {name}{what}", remedy)
+    if (oldest := oldest_transaction(conn)) is None:
+        return _Cause("for transactions that have ended since", remedy="wait: cdc tries again by itself")
+    return _Cause(f"for older transactions; the oldest is {oldest.who}", remedy=oldest.remedy(conn.info.user))
 
 
 def _is_standby(conn: psycopg.Connection[Any]) -> bool:
@@ -240,18 +242,3 @@ def _count_slots(conn: psycopg.Connection[Any]) -> tuple[int, list[str]]:
     assert limit is not None
     idle = conn.execute("SELECT slot_name FROM pg_catalog.pg_replication_slots WHERE NOT active ORDER BY 1").fetchall()
     return limit[0], [name for (name,) in idle]
-
-
-def _open_transactions(conn: psycopg.Connection[Any], name: str, timeout_s: float) -> SourceUnavailable:
-    if _is_standby(conn):
-        return SourceUnavailable(
-            f"slot {name} could not be made within {timeout_s:g} s: on a standby it waits until the primary logs "
-            "which transactions are running, which an idle primary does not do by itself",
-            remedy="on the primary: SELECT pg_log_standby_snapshot();",
-        )
-    oldest = oldest_transaction(conn)
-    who = "they have ended since" if oldest is None else f"the oldest is {oldest.who}"
-    return SourceUnavailable(
-        f"slot {name} could not be made within {timeout_s:g} s: it waits for older transactions; {who}",
-        remedy=_TRY_AGAIN if oldest is None else oldest.remedy(conn.info.user),
-    )

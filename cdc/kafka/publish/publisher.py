@@ -231,6 +231,7 @@ class KafkaPublisher(TransactionalProducer):
     def _write(self, topic: str, key: bytes, value: bytes) -> None:
         """Runs in the progress thread. ``_open`` stays False: the bridge's thread has no Kafka transaction open."""
         try:
+            # Without asking for a repeated end, as ``_begin`` does: one record cannot be committed in the middle
             self._producer.begin_transaction()
             self._producer.produce(topic, value, key)
         except KafkaException as error:

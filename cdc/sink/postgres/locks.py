@@ -27,7 +27,7 @@ import structlog
 from psycopg.errors import LockNotAvailable
 
 from cdc.base.crashpoints import reach
-from cdc.base.daemon.worker import Worker
+from cdc.base.daemon.worker import beside
 from cdc.base.errors import CdcError
 from cdc.contract.ports import TableHeld
 
@@ -407,8 +407,9 @@ class LockWaits:
             self._on_wait(table, now - self._episodes[table].since)
 
 
-@contextlib.contextmanager
-def watching(waits: LockWaits, connect: Callable[[], Session], on_failure: Callable[[], None]) -> Iterator[None]:
+def watching(
+    waits: LockWaits, connect: Callable[[], Session], on_failure: Callable[[], None]
+) -> contextlib.AbstractContextManager[None]:
     """Runs the watching thread as long as the block lasts.
 
     Args:
@@ -416,17 +417,7 @@ def watching(waits: LockWaits, connect: Callable[[], Session], on_failure: Calla
         connect: makes the thread's own connection.
         on_failure: called if a defect ends the thread; the end of the block then raises it.
     """
-    over = threading.Event()
-    worker = Worker(lambda: _watch(waits, connect, over), name="lock watch", on_failure=on_failure)
-    worker.start()
-    try:
-        yield
-    except BaseException as error:
-        over.set()
-        worker.end(error)
-        raise
-    over.set()
-    worker.end(None)
+    return beside(lambda over: _watch(waits, connect, over), name="lock watch", on_failure=on_failure)
 
 
 def _watch(waits: LockWaits, connect: Callable[[], Session], over: threading.Event) -> None:

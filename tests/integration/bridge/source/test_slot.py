@@ -16,6 +16,7 @@ from cdc.base.lsn import LSN
 from cdc.base.waits import WAITS
 from cdc.bridge.capture.copy_both import CopyBoth
 from cdc.bridge.source.connect import LOOK_S, connect
+from cdc.bridge.source.giving_up import unless_stopped
 from cdc.bridge.source.slot import create_slot, drop_slot, identify, inspect_slot
 from cdc.contract.slot_state import SlotState
 from tests.integration.ops.status.preflighting import findings, mend, troubles
@@ -110,7 +111,12 @@ def test_slot_waits_longer_than_for_a_lock_says_for_whom_and_can_be_given_up(dat
         ThreadPoolExecutor() as pool,
     ):
         busy.execute("create table t ()")
-        given_up = pool.submit(create_slot, conn, name, stop)
+
+        def make() -> LSN:
+            with unless_stopped(stop, conn, "making the slot"):
+                return create_slot(conn, name)
+
+        given_up = pool.submit(make)
         (said,) = eventually(lambda: [each for each in WAITS.document() if each["whom"] == "source"])
         assert f"the oldest is a transaction of pid {busy.info.backend_pid}" in str(said["for"])
         assert f"SELECT pg_terminate_backend({busy.info.backend_pid});" in str(said["remedy"])
@@ -119,7 +125,8 @@ def test_slot_waits_longer_than_for_a_lock_says_for_whom_and_can_be_given_up(dat
         with pytest.raises(SourceUnavailable, match="given up"):
             given_up.result(20)
         assert inspect_slot(conn, name) is None
-        made = pool.submit(create_slot, conn, name, threading.Event())
+        stop.clear()
+        made = pool.submit(make)
         eventually(lambda: inspect_slot(busy, name))
         busy.commit()
         assert made.result(20)
