@@ -24,14 +24,13 @@ from cdc.kafka.publish.application import ApplicationProducer
 from cdc.lab.proof.topic_side import EndSeen, open_consumer, poll
 from cdc.lab.stack import KafkaBroker
 from cdc.lab.stack.embedded import HOST
-from tests.support import bank
 from tests.support.deployment import deployed
 from tests.support.kafka_wire import END_TXN, Fate, KafkaWire, Request
 from tests.support.names import unique
 from tests.support.sampling import sampled
 from tests.support.servers import Database
 from tests.support.soak import times
-from tests.support.topic_audit import audit
+from tests.support.under_load import see_that_they_run, under_load
 from tests.support.waiting import eventually
 
 Fault = Callable[[KafkaWire, random.Random], None]
@@ -113,31 +112,20 @@ def test_a_bad_network_costs_time_only(
     seed = int(os.environ.get("SEED", random.randrange(10**6)))
     sys.stdout.write(f"replay with: make test-fault SEED={seed}\n")
     rng = random.Random(seed)
-    bank.create(database)
-    watcher, writer = bank.Watcher(replica), bank.Writer(database, rng.randrange(10**6))
-    with deployed(database, f"{HOST}:{wire.port}", replica, tmp_path) as live:
-        live.deliver(delivery)
-        live.start()
-        for thread in (watcher, writer):
-            thread.start()
+    with (
+        deployed(database, f"{HOST}:{wire.port}", replica, tmp_path) as live,
+        under_load(live, rng, delivery) as watcher,
+    ):
 
         def is_enough() -> bool:
             FAULTS[fault](wire, rng)
-            for process in (live.bridge, live.sink):
-                assert not process.ended, process.tail()
+            see_that_they_run(live)
             return watcher.seen.cuts > CUTS
 
         try:
             eventually(is_enough, 60, lambda: f"{watcher.seen}\n{live.bridge.tail()}\n{live.sink.tail()}")
         finally:
             wire.heal()
-        writer.finish()
-        live.wait_mirrored(timeout_s=120)
-        live.assert_equal(*bank.TABLES)
-        watcher.finish()
-        assert watcher.seen.faults == []
-        assert audit(live.records(*bank.TABLES)) == []
-        live.stop()
 
 
 def test_the_end_of_a_transaction_that_arrives_late_ends_no_other_one(wire: KafkaWire) -> None:

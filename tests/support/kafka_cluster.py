@@ -27,7 +27,7 @@ from cdc.lab.stack.cache import silent
 from cdc.lab.stack.embedded import HOST, EmbeddedServer, free_port
 from cdc.lab.stack.jars import fetch_jars
 from cdc.lab.stack.java import ClassArchive, find_java
-from cdc.lab.stack.kafka import SETTINGS
+from cdc.lab.stack.kafka import SETTINGS, java_command
 from cdc.lab.stack.running import ServerRecord
 from tests.support.kafka_wire import FETCH, KafkaWire
 from tests.support.waiting import eventually
@@ -121,8 +121,7 @@ class Node(EmbeddedServer):
         return path
 
     def _run_java(self, *arguments: str | Path) -> list[str | Path]:
-        class_path = ":".join(str(jar) for jar in sorted(self._libs.glob("*.jar")))
-        return [self._java.executable, "-XX:+UseSerialGC", "-cp", class_path, *arguments]
+        return [*java_command(self._java, self._libs), *arguments]
 
     def _environment(self) -> Mapping[str, str]:
         return os.environ
@@ -138,8 +137,7 @@ class Node(EmbeddedServer):
 class Cluster:
     """Three nodes, running while the ``with`` block lasts."""
 
-    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
-        self._settings = {**SETTINGS, **COPIES, **(settings or {})}
+    def __init__(self) -> None:
         self._cleanup = ExitStack()
         self.nodes: list[Node] = []
 
@@ -149,7 +147,7 @@ class Cluster:
                 wires = cleanup.enter_context(KafkaWire()), cleanup.enter_context(KafkaWire())
                 self.nodes.append(cleanup.enter_context(Node(number, wires)))
             voters = ",".join(f"{node.number}@{HOST}:{node.wires[1].port}" for node in self.nodes)
-            settings = {**self._settings, "controller.quorum.voters": voters}
+            settings = {**SETTINGS, **COPIES, "controller.quorum.voters": voters}
             name = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
             self._at_once([partial(each.format, name, settings) for each in self.nodes])
             self._at_once([each.start for each in self.nodes])
@@ -174,10 +172,10 @@ class Cluster:
         """The node that leads a partition."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
-        def found() -> int:
-            return int(admin.list_topics(topic, timeout=10).topics[topic].partitions[partition].leader)
+        def found() -> int:  # -1 while there is none
+            return max(int(admin.list_topics(topic, timeout=10).topics[topic].partitions[partition].leader), 0)
 
-        return self.node(eventually(lambda: found() if found() > 0 else 0))
+        return self.node(eventually(found))
 
     def controller(self) -> Node:
         """The node that is the active controller: the one that the other controllers fetch from."""

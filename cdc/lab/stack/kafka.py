@@ -129,7 +129,7 @@ class KafkaBroker(EmbeddedServer):
         properties.write_text(_properties(self.directory / "data", ports, free_port(), self._settings))
         archive = self._archive.flags(train=not self._detached)
         options = [*self._options, *archive, "-XX:+ExitOnOutOfMemoryError", "-Dlog4j2.level=INFO"]
-        return [*_java(self._java, self._libs), *options, "kafka.Kafka", properties]
+        return [*java_command(self._java, self._libs), *options, "kafka.Kafka", properties]
 
     def _environment(self) -> Mapping[str, str]:
         return os.environ
@@ -148,7 +148,8 @@ class KafkaBroker(EmbeddedServer):
             return False
 
 
-def _java(java: Java, libs: Path) -> list[str | Path]:
+def java_command(java: Java, libs: Path) -> list[str | Path]:
+    """Returns the beginning of a command line that runs a class of Kafka."""
     # Name the files one by one: a class archive fits exactly one class path, and a wildcard has no fixed order.
     class_path = ":".join(str(jar) for jar in sorted(libs.glob("*.jar")))
     return [java.executable, "-XX:+UseSerialGC", "-cp", class_path]
@@ -176,7 +177,7 @@ def _formatted(java: Java, libs: Path, say: Say) -> Path:
         properties = directory / "server.properties"
         properties.write_text(_properties(directory / "data", {"PLAINTEXT": 1}, 2, {}))
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        tool = [*_java(java, libs), "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
+        tool = [*java_command(java, libs), "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
         done = subprocess.run(tool, cwd=directory, capture_output=True, text=True)
         if done.returncode != 0:
             raise StackError(
