@@ -89,6 +89,12 @@ def _minute_passes(world: World) -> Ending | None:
     return nothing
 
 
+def _clock_set(world: World) -> Ending | None:
+    """Somebody sets the clock of the machine on which the programs run; the brokers have their own."""
+    world.machine.set_by = world.machine.rng.choice((-4_000.0, -100.0, 0.0, 100.0, 4_000.0))
+    return nothing
+
+
 def _request(world: World, key: bytes, value: bytes) -> Ending | None:
     log = world.kafka.log(progress_topic(NAME), 0)
     if log is None:
@@ -118,7 +124,9 @@ def _topic_made_anew(world: World) -> Ending | None:
     progress = world.kafka.log(progress_topic(NAME), 0)
     key = known_topic_key(name)
     # Before the bridge has put the topic on record, nobody can tell that it was there
-    is_on_record = progress is not None and any(each.key() == key for each in progress.messages)
+    is_on_record = progress is not None and any(
+        each.key() == key for each in progress.read(progress.low, progress.stable, 100_000, committed=True)[0]
+    )
     if not world.config.heals_gaps or name not in world.kafka.topics or not is_on_record:
         return None
     world.kafka.delete(name)
@@ -165,6 +173,7 @@ FAULTS: Final[Mapping[str, Callable[[World], Ending | None]]] = {
     "source away": _source_away,
     "source hangs": _source_hangs,
     "minutes pass": _minute_passes,
+    "clock set": _clock_set,
     "topic made anew": _topic_made_anew,
     "topics compacted": _topics_compacted,
     "records deleted": _records_deleted,

@@ -92,12 +92,14 @@ class Machine:
     Attributes:
         steps: ask the surroundings what they could do now by themselves; the scheduler chooses among these steps and
             the programs' threads. With each goes its pace, from 0 to 1: how often it is asked while others can go on.
+        set_by: seconds by which somebody has set the clock that tells programs the date.
         timers: say when something happens that needs nothing but time; None when nothing does.
     """
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.now = START_S
+        self.set_by = 0.0
         self.steps: list[tuple[Callable[[], Sequence[Step]], float]] = []
         self.timers: list[Callable[[], float | None]] = []
         self._programs: list[Program] = []
@@ -328,6 +330,7 @@ def many_machines() -> Generator[None, None, None]:
 
 _monotonic, _time, _time_ns, _sleep = time.monotonic, time.time, time.time_ns, time.sleep
 _event_wait, _condition_wait, _uuid4 = threading.Event.wait, threading.Condition.wait, uuid.uuid4
+_uniform = random.uniform
 
 
 def monotonic() -> float:
@@ -339,13 +342,19 @@ def monotonic() -> float:
 def wall() -> float:
     """``time.time``."""
     machine = _PLUG.inside
-    return _time() if machine is None else machine.now
+    return _time() if machine is None else machine.now + machine.set_by
 
 
 def wall_ns() -> int:
     """``time.time_ns``."""
     machine = _PLUG.inside
-    return _time_ns() if machine is None else int(machine.now * 1e9)
+    return _time_ns() if machine is None else int((machine.now + machine.set_by) * 1e9)
+
+
+def uniform(low: float, high: float) -> float:
+    """``random.uniform``."""
+    machine = _PLUG.inside
+    return _uniform(low, high) if machine is None else machine.rng.uniform(low, high)
 
 
 def sleep(seconds: float) -> None:
@@ -486,5 +495,6 @@ _REPLACEMENTS: Final[Sequence[tuple[Any, str, Any]]] = (
     (queue, "SimpleQueue", Channel),
     (cdc.base.daemon.threads, "SimpleQueue", Channel),
     (uuid, "uuid4", uuid4),
+    (random, "uniform", uniform),
 )
 """What a program of a machine gets instead of the operating system's: where it is, its name, and the replacement."""

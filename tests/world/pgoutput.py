@@ -180,6 +180,8 @@ class Walsender:
                 if self._is_to_describe(table.oid, streamed):
                     self._put_change(change, _relation(table), streamed)
             self._put_change(change, _message(change, tables), streamed)
+        if altered:  # after the last change, and before the commit
+            self._forget_all()
         return has_begun
 
     def _is_to_describe(self, oid: int, streamed: _Streamed | None) -> bool:
@@ -258,7 +260,7 @@ class Walsender:
         others = self._server.published_at
         if not (own or others) or not transaction.changes:
             return []
-        until = bisect_right(others, transaction.changes[-1].lsn)
+        until = bisect_right(others, transaction.commit_lsn or transaction.changes[-1].lsn)
         return sorted(
             [*(lsn for lsn in own if lsn > since), *others[bisect_right(others, since) : until]], reverse=True
         )

@@ -131,6 +131,12 @@ DEFECTS: Final = (
         "self.is_repeated = True",
         "self.is_repeated = False",
     ),
+    Planted(
+        "a clock that was set back proves that a cut is true",
+        "sink/apply/cut_judge.py",
+        "if self._clock.was_set_back:",
+        "if False:",
+    ),
 )
 
 

@@ -310,6 +310,18 @@ def a_table_may_join_while_a_transaction_changes_it(side: Side) -> list[Any]:
 
 
 @into(SCRIPTS)
+def a_table_may_join_after_the_last_change_of_a_transaction(side: Side) -> list[Any]:
+    prepare(side, {**ITEMS, "others": {"id": "int8"}}, published=["others"])
+    running = side.begin()
+    running.insert("items", {"id": b"1"})
+    done(side, lambda writer: writer.alter_publication(PUBLICATION, add=["items"]))
+    running.commit()
+    done(side, adds(2), adds(2, "others"))
+    with reading(side) as stream:
+        return told(stream.so_far())
+
+
+@into(SCRIPTS)
 def a_table_may_leave_while_a_transaction_changes_it(side: Side) -> list[Any]:
     prepare(side, {**ITEMS, "others": {"id": "int8"}})
     running = side.begin()
