@@ -42,6 +42,10 @@ class AfterRepeats:
         """Take up a demand of the bridge itself."""
         self._beside.demand(demand)
 
+    def begin_anew(self, demand: Demand, topic: str) -> int:
+        """Take up the backfill of a table whose topic is emptied first. Returns the ordinal of the tombstones."""
+        return self._beside.begin_anew(demand, topic)
+
     def attend(self) -> None:
         """Take up new work."""
         self._beside.attend()

@@ -358,10 +358,10 @@ class Bridge:
         demand = self._source.begins_anew(table)
         if demand is None:
             return
-        self._backfill.demand(demand)
+        ordinal = self._backfill.begin_anew(demand, table.topic)
         before = LSN(self._engine.settled_lsn - 1)  # the position that the backfill's rows get, which follow
         stamp = HeaderStamp(before, self._engine.xid, time.time_ns() // 1_000)
-        self._delete_all(Empty(table, stamp.header(TRUNCATE, 0, table.fingerprint), is_truncate=False))
+        self._delete_all(Empty(table, stamp.header(TRUNCATE, ordinal, table.fingerprint), is_truncate=False))
 
     def _keepalive(self, frame: bytes) -> None:
         """Advance to the keepalive's position, before which everything was sent. So an idle slot releases WAL, too."""

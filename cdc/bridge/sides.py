@@ -110,6 +110,9 @@ class BackfillPort(Protocol):
     def demand(self, demand: Demand) -> None:
         """Take up a demand of the bridge itself. It is recorded with the next Kafka commit, whatever that holds."""
 
+    def begin_anew(self, demand: Demand, topic: str) -> int:
+        """Take up the backfill of a table whose topic is emptied first. Returns the ordinal of the tombstones."""
+
     def attend(self) -> None:
         """Take up new work."""
 

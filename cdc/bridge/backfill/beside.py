@@ -36,6 +36,10 @@ class BesideStream:
         """Take up a demand of the bridge itself. It is recorded with the next Kafka commit, whatever that holds."""
         self._backfill.demand(demand)
 
+    def begin_anew(self, demand: Demand, topic: str) -> int:
+        """Take up the backfill of a table whose topic is emptied first. Returns the ordinal of the tombstones."""
+        return self._backfill.begin_anew(demand, topic)
+
     def attend(self) -> None:
         """Take up what was asked for since the last call."""
         self._backfill.attend()

@@ -111,7 +111,7 @@ class RepairWriter:
     def _row(
         self, stamp: HeaderStamp, table: TableEncoder, key: bytes, row: tuple[bytes | None, ...], done: Repaired
     ) -> None:
-        header = stamp.header(BACKFILL, self._next(), table.fingerprint)
+        header = stamp.header(BACKFILL, self._ordinals.next(self._topic), table.fingerprint)
         if nulls := table.null_documents(row):
             header = with_null_documents(header, nulls)
         value = table.value(row)
@@ -120,16 +120,12 @@ class RepairWriter:
         done.bytes += len(value)
 
     def _tombstone(self, stamp: HeaderStamp, table: TableEncoder, key: bytes, done: Repaired) -> None:
-        self._produce(self._topic, key, None, stamp.header(DELETE, self._next(), table.fingerprint))
+        self._produce(self._topic, key, None, stamp.header(DELETE, self._ordinals.next(self._topic), table.fingerprint))
         done.tombstones += 1
         done.bytes += len(key)
 
     def _of_no_row(self, stamp: HeaderStamp, table: TableEncoder) -> bytes:
-        return of_no_row(stamp.header(DELETE, self._next(), table.fingerprint))
-
-    def _next(self) -> int:
-        self._ordinals[self._topic] += 1
-        return self._ordinals[self._topic]
+        return of_no_row(stamp.header(DELETE, self._ordinals.next(self._topic), table.fingerprint))
 
 
 def _canonical(table: TableEncoder, names: Sequence[str], answer: KeyAnswer) -> bytes | None:

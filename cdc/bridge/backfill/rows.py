@@ -31,6 +31,11 @@ class Ordinals(dict[str, int]):
     def __missing__(self, topic: str) -> int:
         return 0
 
+    def next(self, topic: str) -> int:
+        """Returns the ordinal of one more record of the topic, or of several that share it."""
+        self[topic] += 1
+        return self[topic]
+
     def learn(self, topic: str, seq: int) -> None:
         """Note that records up to this ordinal were written."""
         self[topic] = max(self[topic], seq)
@@ -104,6 +109,10 @@ class BackfillRowWriter:
         backfill.swept(len(ghosts), before + len(ghosts))
         reach("backfill.inside_sweep")
         return sum(map(len, ghosts))
+
+    def next_ordinal(self, topic: str) -> int:
+        """Returns the ordinal of one more record at the position of backfilled rows, or of several that share it."""
+        return self._ordinals.next(topic)
 
     def _stamp(self, snapshot_text: str) -> HeaderStamp:
         return HeaderStamp(LSN(self._stream.settled_lsn - 1), None, time.time_ns() // 1_000, snapshot_text)

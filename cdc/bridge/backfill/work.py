@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import structlog
 
@@ -93,6 +94,18 @@ class Backfill:
     def demand(self, demand: Demand) -> None:
         """Take up a demand of the bridge itself. It is recorded with the next Kafka commit, whatever that holds."""
         self._intake.demand(demand)
+
+    def begin_anew(self, demand: Demand, topic: str) -> int:
+        """Take up the backfill of a table whose topic is emptied first. Returns the ordinal of the tombstones.
+
+        They get the position that backfilled rows get, and an earlier backfill may have written some there already.
+        """
+        self.demand(demand)
+        ordinal = self._rows.next_ordinal(topic)
+        if (backfill := self._ledger.find(demand.table)) is not None:
+            # On record before the tombstones: after a restart, the ordinals of rows have to follow theirs
+            self._ledger.put(replace(backfill.progress, seq=ordinal))
+        return ordinal
 
     def attend(self) -> None:
         """Take up what was asked for since the last call."""

@@ -92,6 +92,9 @@ class Idle:
     def demand(self, demand: Demand) -> None:
         self.journal.append(demand)
 
+    def begin_anew(self, demand: Demand, topic: str) -> int:
+        raise AssertionError("the stream has described it")
+
     def attend(self) -> None: ...
 
     def step(self, commit: Callable[[], None]) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from cdc.bridge.backfill.plan import CHUNK_BLOCKS
-from tests.unit.bridge.backfill.stage import HEAP, TWO_CHUNKS, rows, started, table_info
+from cdc.bridge.order.demand import Demand
+from cdc.contract.header import parse_header
+from tests.unit.bridge.backfill.stage import HEAP, TWO_CHUNKS, Stage, rows, started, table_info, topic_of
 
 
 def test_portions_of_two_readers_alternate_and_each_chunk_asks_the_catalog_once() -> None:
@@ -16,6 +18,21 @@ def test_portions_of_two_readers_alternate_and_each_chunk_asks_the_catalog_once(
         stage.bring(second, 2 * i + 1, is_last=i == 8)
     assert len(stage.keys()) == 16
     assert stage.world.encoded == [stage.relations[first], stage.relations[second]]
+
+
+def test_a_table_that_begins_anew_twice_at_one_position_goes_on_counting() -> None:
+    """The second tombstones came at the position of the rows before them, with a smaller ordinal: it went back."""
+    stage = Stage("t")
+    topic, demand = topic_of("t"), Demand("public.t", False, "another table has taken this name")
+    assert stage.backfill.begin_anew(demand, topic) == 1
+    assert stage.written().seq == 1
+    stage.step()
+    stage.look(HEAP)
+    stage.step()
+    stage.bring(stage.chunk(), 1, 2)
+    assert [parse_header(header).seq for *_, header in stage.world.records] == [2, 3]
+    assert stage.backfill.begin_anew(demand, topic) == 4
+    assert stage.written().seq == 4, "also after a restart, rows follow the tombstones"
 
 
 def test_a_table_that_the_stream_described_anew_is_asked_for_again() -> None:
