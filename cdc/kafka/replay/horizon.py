@@ -17,13 +17,15 @@ The same mark says how long a reader was away. Records that were published since
 keeps only for ``delete.retention.ms`` after the cleaner first meets them.
 
 This assumes that the clocks of bridge, brokers and sink agree within ``MARGIN_S``, and that the bridge ends its Kafka
-transactions within that time.
+transactions within that time. A clock that is set back makes each mark look younger than it is; ``ClockWatch`` notices
+that, and a new session begins without marks.
 
 No I/O, no clock: callers pass the time as seconds since 1970.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Final, NamedTuple
 
 from cdc.base.lsn import LSN
@@ -39,6 +41,8 @@ restart or a large transaction, cannot prove a cut until it has caught up with t
 _LEAST_ABSENCE_S: Final = 60.0
 """The shortest absence that counts. If tombstones are kept for less, any pause would count as an absence, and the sink
 would rebuild for ever."""
+_SET_BACK_S: Final = 1.0
+"""A clock that goes back by more was set. The margin allows for less."""
 
 
 class Mark(NamedTuple):
@@ -101,6 +105,35 @@ class Horizon:
         """Whether the clock alone proves a cut at ``lsn`` whose records have all been read by ``now``."""
         mark = self.newest(lsn)
         return mark is not None and now - mark.at < self._lag_s - MARGIN_S
+
+
+class ClockWatch:
+    """Notices that somebody has set the clock back, if every moment that counts passes through it.
+
+    The monotonic clock keeps its rate then. A machine that slept looks like a clock that was set ahead, and its marks
+    are as old as they look.
+
+    Attributes:
+        was_set_back: a moment that was noted may seem younger than it is.
+    """
+
+    def __init__(self) -> None:
+        self._ahead = -math.inf
+        self.was_set_back = False
+
+    def note(self, wall: float, monotonic: float) -> float:
+        """Compares the clocks.
+
+        Args:
+            wall: seconds since 1970.
+            monotonic: seconds of a clock that nobody sets.
+
+        Returns:
+            ``wall``
+        """
+        self._ahead = max(self._ahead, wall - monotonic)
+        self.was_set_back |= wall - monotonic < self._ahead - _SET_BACK_S
+        return wall
 
 
 def longest_absence_s(facts: TopicFacts) -> float:

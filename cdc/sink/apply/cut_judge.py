@@ -10,7 +10,8 @@ from cdc.base.lsn import LSN, ZERO
 from cdc.contract.ports import Partition, RecordReader, Restored
 from cdc.contract.record import Progress
 from cdc.kafka.replay.cut import Cut, CutBuffer
-from cdc.kafka.replay.horizon import Horizon, Mark, published_at_most
+from cdc.kafka.replay.horizon import ClockWatch, Horizon, Mark, published_at_most
+from cdc.sink.apply.topics import raise_set_back
 
 _PATIENCE_S: Final = 1.0
 """The sink waits this long for a true cut before it takes one that is not true."""
@@ -45,12 +46,20 @@ class CutJudge:
         self._until = ZERO
         self._is_open, self._may_be_unmarked = False, False
         self._last_progress = -1
-        self.caught_up_at = restored.caught_up_at or time.time()
+        self._clock = ClockWatch()
+        now = self.now()
+        self.caught_up_at = min(restored.caught_up_at or now, now)
         if restored.progress is not None:
             self._until = restored.progress.lsn
-            self._horizon.add(Mark(restored.caught_up_at, self._until))
+            # A moment that is still to come was noted before the clock was set back: nobody knows its age
+            if restored.caught_up_at <= now:
+                self._horizon.add(Mark(restored.caught_up_at, self._until))
         self._last_offset, self._was_true = -1, False
         self._cut_at = self._asked_at = time.monotonic()
+
+    def now(self) -> float:
+        """Returns the time, in seconds since 1970, after a look whether the clock was set back."""
+        return self._clock.note(time.time(), time.monotonic())
 
     def published(self, at: float, newest: Progress) -> None:
         """Notes the newest progress record. The progress topic was read to an end that it had at ``at`` or later."""
@@ -92,7 +101,7 @@ class CutJudge:
             buffer.forget_fence()  # a new fence shows that there is really nothing new
             self._asked_at = time.monotonic()
         if buffer.wants_fence(positions):
-            now, fence = time.time(), self._fence()  # the clock first: a mark must not be newer than its answer
+            now, fence = self.now(), self._fence()  # the clock first: a mark must not be newer than its answer
             buffer.fence(fence)
             self._horizon.asked(now, fence[self._progress])
             self.read()  # often the topic was read that far already, and the mark holds at once
@@ -114,7 +123,7 @@ class CutJudge:
             TopicUnavailable: no broker answers.
             TopicRefused: a topic is gone, or we may not see it.
         """
-        now = time.time()
+        now = self.now()
         if self._horizon.proves(place.progress.lsn, now):
             return True
         buffer, positions = self._buffer, self._reader.positions()
@@ -125,6 +134,16 @@ class CutJudge:
             return False
         self._horizon.add(Mark(now, place.progress.lsn))
         return True
+
+    def refuse_set_back(self) -> None:
+        """Ends the session if the clock may have proven a cut only because it was set back.
+
+        Raises:
+            BeginAnew: it was set back since the session began.
+        """
+        self.now()
+        if self._clock.was_set_back:
+            raise_set_back()
 
     def may_be_untrue(self, place: Cut) -> bool:
         """Returns whether the last cut is so long ago that one which is not true will do."""

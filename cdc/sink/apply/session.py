@@ -307,7 +307,8 @@ class MirrorSession:
     def _cut(self, place: Cut, joining: Collection[str], is_true: bool) -> None:
         buffer = self._buffer
         if is_true:
-            self._topics.refuse_overdue(self._judge.caught_up_at, joining, time.time())
+            self._judge.refuse_set_back()
+            self._topics.refuse_overdue(self._judge.caught_up_at, joining, self._judge.now())
         batches = self._prepare(buffer.take_cut(place))
         self._leave_foreign()
         self._hold()
@@ -441,7 +442,8 @@ class MirrorSession:
         active = set(self._replica.active())
         if not active.issuperset(self._topics.watched):
             raise BeginAnew  # a definition stopped a table whose rows may be in the buffer
-        self._topics.take_up({each: self._tables[each] for each in active.difference(self._topics.watched)})
+        new = {each: self._tables[each] for each in active.difference(self._topics.watched)}
+        self._topics.take_up(new, self._judge.now())
         self._judge.bound(self._topics.compaction_lag_s)
         for table in self._replica.tables().values():
             is_stopped = table.state == "stopped" and table.topic not in self._topics.watched
@@ -466,7 +468,8 @@ class MirrorSession:
 
     def _published(self) -> Published | None:
         """Returns what the progress topic holds; None while neither the topic nor the replica names the source."""
-        self._published_at = time.time()  # before reading, because a mark must not be newer than what it speaks of
+        # Before reading, because a mark must not be newer than what it speaks of
+        self._published_at = self._judge.now()
         found = read_published(BrokerAdmin(self._kafka), self._progress_topic, self._stream_key)
         return found if found.stream is not None or self._restored.progress is not None else None
 

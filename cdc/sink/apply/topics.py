@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import structlog
 
@@ -34,6 +34,19 @@ log = structlog.get_logger("cdc.sink")
 
 class BeginAnew(Exception):
     """Something that the session relies on has changed: start another one from what the replica stores."""
+
+
+def raise_set_back() -> NoReturn:
+    """Ends the session because the clock was set back: what the session knows may be older than it looks.
+
+    Raises:
+        BeginAnew: always.
+    """
+    log.warning(
+        "the clock of this machine was set back: reading on from what is stored",
+        remedy="wait: the tables become exact again by themselves; let the clock be slewed (chronyd), not set",
+    )
+    raise BeginAnew
 
 
 class RebuildOrder:
@@ -119,13 +132,13 @@ class MirroredTopics:
         """The shortest ``min.compaction.lag.ms`` of all topics, in seconds."""
         return min((each.compaction_lag_s for each in self._facts.values()), default=0.0)
 
-    def take_up(self, tables: Mapping[str, str]) -> None:
+    def take_up(self, tables: Mapping[str, str], now: float) -> None:
         """Begins to read topics.
 
         Args:
             tables: ``namespace.table`` by topic.
+            now: seconds since 1970, taken before.
         """
-        now = time.time()
         found = self._reader.look_at(tables)
         for topic in sorted(tables):
             facts = found.get(topic)

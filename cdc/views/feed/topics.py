@@ -21,8 +21,8 @@ from typing import Final
 import structlog
 
 from cdc.contract.ports import Partition, RecordReader, TopicFacts
-from cdc.kafka.replay.horizon import longest_absence_s, why_anew
-from cdc.sink.apply.topics import BeginAnew
+from cdc.kafka.replay.horizon import ClockWatch, longest_absence_s, why_anew
+from cdc.sink.apply.topics import BeginAnew, raise_set_back
 from cdc.views.table.topic_writer import TopicWriter
 
 _RECORDS_PER_POLL: Final = 5_000
@@ -69,6 +69,7 @@ class TopicSession:
         self._asked_at = 0.0
         self._ask_due = self._committed_at = time.monotonic()
         self._look_due = self._committed_at + LOOK_S
+        self._clock = ClockWatch()
         self._rows: dict[str, int] = {}
         self._pending = 0
 
@@ -94,7 +95,7 @@ class TopicSession:
         self._commit()
 
     def _begin(self) -> None:
-        now = time.time()  # taken first: a topic must never seem to have been read later than it was
+        now = self._now()  # taken first: a topic must never seem to have been read later than it was
         found = self._reader.look_at(self._topics)
         self._ids = _ids(found)
         for topic in self._topics:
@@ -130,7 +131,7 @@ class TopicSession:
             return
         self._ask_due = time.monotonic() + _ASK_S
         # The time is taken first: the ends that come back may be newer, never older.
-        self._asked_at, self._fence = time.time(), self._reader.fence(())
+        self._asked_at, self._fence = self._now(), self._reader.fence(())
         self._awaited = set(self._facts)
 
     def _settle(self) -> bool:
@@ -146,12 +147,19 @@ class TopicSession:
         """Makes sure that no tombstone can have been compacted away unread.
 
         Raises:
-            BeginAnew: one may have been; the next session reads the topic anew.
+            BeginAnew: one may have been, and the next session reads the topic anew; or the clock was set back, so that
+                nobody can tell.
         """
-        now = time.time()
+        now = self._now()
+        if self._clock.was_set_back:
+            raise_set_back()
         for topic, facts in self._facts.items():
             if now - self._writer.read_since(topic) >= longest_absence_s(facts):
                 raise BeginAnew
+
+    def _now(self) -> float:
+        """The time, in seconds since 1970, after a look whether the clock was set back."""
+        return self._clock.note(time.time(), time.monotonic())
 
     def _is_due(self, read: int) -> bool:
         if not self._pending:

@@ -6,7 +6,7 @@ import pytest
 
 from cdc.base.lsn import LSN
 from cdc.contract.ports import TopicFacts
-from cdc.kafka.replay.horizon import MARGIN_S, Horizon, Mark, longest_absence_s, why_anew
+from cdc.kafka.replay.horizon import MARGIN_S, ClockWatch, Horizon, Mark, longest_absence_s, why_anew
 
 
 def test_reader_that_joins_late_proves_nothing_before_the_end_of_then() -> None:
@@ -31,6 +31,20 @@ def test_a_mark_counts_once_the_progress_topic_is_read_up_to_it() -> None:
 
 def test_without_a_lag_no_clock_proves_anything() -> None:
     assert not Horizon([Mark(100.0, LSN(10))], lag_s=0.0).proves(LSN(10), 100.0)
+
+
+def test_a_clock_that_is_set_back_is_noticed_and_a_machine_that_slept_is_none() -> None:
+    clock = ClockWatch()
+
+    def is_noticed(wall: float, monotonic: float) -> bool:
+        assert clock.note(wall, monotonic) == wall
+        return clock.was_set_back
+
+    assert not is_noticed(1_000.0, 50.0)
+    assert not is_noticed(1_019.5, 70.0), "the margin allows for that"
+    assert not is_noticed(5_000.0, 71.0), "it slept, or was set ahead"
+    assert is_noticed(1_021.0, 72.0), "what was noted in between lies in the future"
+    assert is_noticed(5_001.0, 72.0), "and is not forgotten"
 
 
 def test_absence_is_bounded_by_retention_and_lag() -> None:

@@ -53,14 +53,14 @@ def test_a_topic_that_the_bridge_notes_before_its_definition_comes() -> None:
     for another one: a table was never exact until the sink started again."""
     topics = mirrored({"t": StoredTopic(OLD, 3)})
     topics.saw("t", NEW, 20)
-    topics.take_up({"t": "public.t"})
+    topics.take_up({"t": "public.t"}, 0.0)
     assert topics.unmet(cut(20)) == {"t"}
     assert topics.unmet(cut(21)) == frozenset()
 
 
 def test_a_topic_that_the_bridge_has_not_noted_as_it_is() -> None:
     topics = mirrored({"t": StoredTopic(OLD, 3)})
-    topics.take_up({"t": "public.t"})
+    topics.take_up({"t": "public.t"}, 0.0)
     assert topics.unmet(cut(100)) == {"t"}
     topics.saw("t", OLD, 101)
     assert topics.unmet(cut(102)) == {"t"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping
 
 import pytest
@@ -76,6 +77,23 @@ def test_a_topic_that_is_not_what_it_was_is_looked_at_again(
     monkeypatch.setattr(topics, "LOOK_S", 0.0)
     with pytest.raises(BeginAnew):
         session(Reader(after), threading.Event(), lambda _: None).run()
+
+
+def test_after_the_clock_was_set_back_nobody_knows_how_long_a_topic_was_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next session goes by what is stored, and this one says nothing more of its tables."""
+    hours, commits = [0.0], []
+    with monkeypatch.context() as clock:
+        clock.setattr("time.time", lambda: 1_700_000_000.0 + time.monotonic() + hours[0])
+
+        def on_commit(rows: Mapping[str, int]) -> None:
+            commits.append(rows)
+            hours[0] = -3_600.0
+
+        with pytest.raises(BeginAnew):
+            session(Reader(FACTS), threading.Event(), on_commit).run()
+    assert len(commits) == 1
 
 
 def test_a_topic_that_stays_what_it_was_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
