@@ -46,12 +46,12 @@ def start(environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]
     )
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_it_loads_what_was_there_kills_both_and_proves_that_nothing_is_lost(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
     report = tmp_path / "report"
-    process = start(environment, "--rows", "20000", "--changes", "4000", "--seed", "3", "--report", str(report))
+    process = start(environment, "--rows", "20000", "--changes", "2000", "--seed", "3", "--report", str(report))
     output, _ = process.communicate()
     assert process.returncode == 0, output
     before = figure(r"a shop with ([\d,]+) rows", output)
@@ -69,7 +69,7 @@ def test_it_loads_what_was_there_kills_both_and_proves_that_nothing_is_lost(
     assert "source = topic = replica" in output
     assert "0 missing, 0 duplicates" in output
     assert figure(r"row changes during it\W+([\d,]+)", output) > 0
-    assert figure(r"row changes after it\W+([\d,]+)", output) >= 4000
+    assert figure(r"row changes after it\W+([\d,]+)", output) >= 2000
 
 
 def figure(pattern: str, output: str) -> int:
@@ -78,7 +78,7 @@ def figure(pattern: str, output: str) -> int:
     return int(found[1].replace(",", ""))
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("when", "number"),
     [("tables over", signal.SIGINT), pytest.param("SIGKILL", signal.SIGTERM, marks=pytest.mark.long)],

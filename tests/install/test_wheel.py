@@ -79,6 +79,7 @@ def test_without_a_compiler_it_is_in_python(tmp_path: Path) -> None:
     assert environment.run(*HOT_PATH).stdout == "Python\n"
 
 
+@pytest.mark.long
 def test_a_checkout_is_installed_without_a_compiler(tmp_path: Path) -> None:
     checkout = copy_project(tmp_path / "checkout")
     environment = Environment(tmp_path / "environment")

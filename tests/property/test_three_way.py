@@ -26,7 +26,7 @@ from tests.support.soak import times
 from tests.support.type_catalogue import CUSTOM_TYPES
 from tests.support.workload import Workload
 
-_SEEDS_PER_VERSION = 1 if "SEED" in os.environ else times(2, soak=6)
+_SEEDS_PER_VERSION = 1 if "SEED" in os.environ else times(1, soak=6)
 _ROUNDS = times(2, soak=12)
 _TRANSACTIONS_PER_ROUND = 80
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 import psycopg
 
 from tests.support.servers import Database
+from tests.support.soak import times
 
 TABLES: Final = ("public.account", "public.ledger", "public.document")
 
@@ -35,7 +36,8 @@ SELECT count(*) FROM account a FULL JOIN (SELECT account, sum(amount) AS total F
 ON l.account = a.id WHERE a.balance IS DISTINCT FROM coalesce(l.total, 0)
 """
 
-_PAUSE_S: Final = 0.02
+_PAUSE_S: Final = times(0.1, soak=0.02)
+"""Between two transactions, so that the load leaves most of the machine to what is tested."""
 _WEIGHTS: Final = (5, 5, 5, 0.5, 2, 2, 2, 0.03)
 """How often each kind of transaction runs; a TRUNCATE reads the topic back, so only a few of them."""
 

@@ -11,8 +11,8 @@ from tests.support.soak import times
 
 TABLE = "public.orders"
 ROWS = 5_000
-PAUSE_S = times(0.5, soak=0.1)
-"""Between a writer's transactions of 300 changes: two writers make a thousand changes a second, in a soak five."""
+PAUSE_S = times(1.0, soak=0.1)
+"""Between a writer's transactions of 300 changes: two writers make 600 changes a second, in a soak 5,000."""
 
 
 class Writer(Guarded):

@@ -111,6 +111,7 @@ def main() -> int:
         help="kinds of faults, separated by commas (default: each one); + between those that strike in one world",
     )
     parser.add_argument("--deeds", default="", help=f"separated by commas (default: all): {', '.join(everything)}")
+    parser.add_argument("--configurations", type=int, help="only so many (default: all)")
     chosen = parser.parse_args()
     kinds = [each for each in chosen.kinds.split(",") if each] or [each for each in FAULTS if "other" not in each]
     combinations = [tuple(each.split("+")) for each in kinds]
@@ -119,14 +120,15 @@ def main() -> int:
     gc.collect()
     gc.disable()  # as in tests.world.__main__
     with many_machines():
-        return explore_all(combinations, deeds)
+        return explore_all(combinations, deeds, chosen.configurations)
 
 
-def explore_all(combinations: list[tuple[str, ...]], deeds: frozenset[str]) -> int:
+def explore_all(combinations: list[tuple[str, ...]], deeds: frozenset[str], most: int | None) -> int:
     """Explore every world with each combination of faults, and print what was seen; returns the exit code."""
     count = len(configurations())
-    small = [each for number in range(count) for each in scenarios(deeds, number, count)]
-    say(f"{len(small)} small worlds: {len(deeds)} deeds, {count} configurations")
+    numbers = range(count)[:most]
+    small = [each for number in numbers for each in scenarios(deeds, number, count)]
+    say(f"{len(small)} small worlds: {len(deeds)} deeds, {len(numbers)} configurations")
     is_whole = True
     for kinds in combinations:
         began, explorer = time.perf_counter(), Explorer()

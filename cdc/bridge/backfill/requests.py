@@ -16,6 +16,8 @@ from cdc.kafka.replay.reader import TopicReader
 
 _INTERVAL_S: Final = 0.5
 _RECORDS_PER_POLL: Final = 5_000
+_RARELY: Final = {"fetch.wait.max.ms": 500}
+"""A broker answers at once when there is a request. Until then, it is asked twice a second, not twenty times."""
 
 
 class RequestBox:
@@ -41,7 +43,7 @@ class RequestBox:
         self._told = {each.request for each in self._new}
         self._told_parts = set(self.repairs)
         self._due = 0.0
-        self._reader = TopicReader(admin.options, admin=admin)
+        self._reader = TopicReader({**_RARELY, **admin.options}, admin=admin)
         self._reader.add(ends)
 
     def take(self) -> list[BackfillRequest]:

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-import pytest
-
 from cdc.base.config import load
 from cdc.ops.dashboard.key_facts import key_facts
 from tests.support.deployment import Deploy, Deployment
@@ -56,7 +54,6 @@ def is_told_of(deployment: Deployment, table: str) -> bool:
     return f"holds AccessExclusiveLock on public.{table}" in listed(deployment, table)
 
 
-@pytest.mark.pg(16, 18)
 def test_commands_and_other_tables_beside_a_locked_one(database: Database, deploy: Deploy) -> None:
     database.execute(_TABLES)
     deployment = deploy(http={"bridge_port": None})

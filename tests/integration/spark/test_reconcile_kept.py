@@ -19,7 +19,7 @@ from tests.support.soak import times
 from tests.support.topic_damage import Damage
 
 LAG_MS = 900_000
-RUNS = times(2, soak=10)
+RUNS = times(1, soak=10)
 """Beside writers, each of which reads what is new."""
 TURNED_BACK: tuple[Mapping[str, object], ...] = (
     {"topic_id": "another"}, {"source": "another"}, {"ends": [10**9] * 3}, {"xmin": 2**60},

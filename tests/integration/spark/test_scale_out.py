@@ -100,6 +100,7 @@ def written(job: MirrorJob) -> int:
     return sum(sum(each.position.offsets.values()) for each in files)
 
 
+@pytest.mark.long
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_killed_again_and_again_under_load(

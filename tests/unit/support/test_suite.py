@@ -108,7 +108,12 @@ def run_suite(folder: Path, text: str, *options: str) -> subprocess.CompletedPro
     return subprocess.run(
         [sys.executable, "-m", "tests.suite", ".", *options],
         cwd=folder,
-        env={"PYTHONPATH": str(Path(__file__).parents[3])},
+        # Loading every plugin that is installed takes longer than the tests
+        env={
+            "PYTHONPATH": str(Path(__file__).parents[3]),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "PYTEST_PLUGINS": "pytest_timeout,xdist",
+        },
         capture_output=True,
         text=True,
     )

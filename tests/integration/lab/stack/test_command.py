@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from cdc.lab.stack.redis_server import answers
+from tests.support.sampling import sampled
 
 COMMAND = [sys.executable, "-c", "from cdc.cli.stack_command import stack_app; stack_app(prog_name='cdc stack')"]
 EXPORTS = re.compile(r"export CDC_PG_URL='(.+)'\nexport CDC_KAFKA='(.+)'\n")
@@ -47,7 +48,7 @@ def test_detached_servers_stay_until_down(own_cache):
     assert "nothing was running" in run("down").stderr
 
 
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("end", sampled([signal.SIGINT, signal.SIGTERM], [signal.SIGINT]))
 def test_in_the_foreground_the_servers_end_with_the_command(own_cache, end):
     with subprocess.Popen([*COMMAND, "up", "--pg", "18"], stdout=subprocess.PIPE, text=True) as up:
         assert up.stdout is not None
