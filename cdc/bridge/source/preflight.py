@@ -19,6 +19,9 @@ Level: TypeAlias = Literal["OK", "WARN", "FAIL"]
 
 OLDEST_VERSION: Final = 140000
 """PostgreSQL 14 was the oldest supported release when this was written."""
+_TELLS_RUNNING_TRANSACTIONS: Final = {14: 19, 15: 14, 16: 10, 17: 6}
+"""The first minor versions whose walsenders look a table up again when it joins a publication beside a transaction that
+has changed it (commit 4909b38af0 of April 2025, and its repair of June)."""
 _DECODES_ON_STANDBYS: Final = 160000
 _PRIMARY: Final = "point source.dsn at the primary (target_session_attrs=read-write)"
 
@@ -60,6 +63,15 @@ def _version(facts: ServerFacts) -> Finding:
     subject = "PostgreSQL version"
     if facts.version_number < OLDEST_VERSION:
         return Finding("FAIL", subject, f"{facts.version} is too old", "upgrade the server to PostgreSQL 14 or newer")
+    major, minor = divmod(facts.version_number, 10_000)
+    if minor < (safe := _TELLS_RUNNING_TRANSACTIONS.get(major, 0)):
+        return Finding(
+            "WARN",
+            subject,
+            f"{facts.version} may never send the rows of a table that joins the publication while a transaction that "
+            "has changed the table is running",
+            f"upgrade the server to {major}.{safe} or newer",
+        )
     return Finding("OK", subject, facts.version)
 
 

@@ -61,7 +61,8 @@ def test_all_is_well():
     ("facts", "level", "subject"),
     [
         (replace(FACTS, version_number=130020), "FAIL", "PostgreSQL version"),
-        (replace(FACTS, version_number=150000, in_recovery=True), "FAIL", "primary"),
+        (replace(FACTS, version_number=160009), "WARN", "PostgreSQL version"),
+        (replace(FACTS, version_number=150014, in_recovery=True), "FAIL", "primary"),
         (replace(FACTS, wal_level="replica"), "FAIL", "wal_level"),
         (replace(FACTS, can_replicate=False), "FAIL", "role cdc"),
         (replace(FACTS, encoding="SQL_ASCII"), "WARN", "encoding"),
@@ -84,7 +85,7 @@ def test_a_standby_of_which_no_table_is_read_can_be_streamed_from():
     """It failed, and the bridge ran all the same."""
     found = check_server(replace(FACTS, in_recovery=True), reads_tables=False)
     assert not_ok(found) == [("WARN", "primary")]
-    old = replace(FACTS, in_recovery=True, version_number=150000)
+    old = replace(FACTS, in_recovery=True, version_number=150014)
     assert not_ok(check_server(old, reads_tables=False)) == [("FAIL", "primary")]
 
 
