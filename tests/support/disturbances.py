@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
 import tempfile
 import urllib.error
 import urllib.request
@@ -15,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import psutil
-import pytest
 from psycopg.conninfo import make_conninfo
 
 from cdc.lab.stack import KafkaBroker, PostgresServer
@@ -26,6 +23,7 @@ from tests.support.deployment import Deployment, deployed
 from tests.support.process_tree import family, send
 from tests.support.serve_process import ServeProcess
 from tests.support.servers import OwnStack, fresh_database
+from tests.support.small_disk import enlarge, owner_of, small_disk
 from tests.support.waiting import eventually
 
 SINK_ROLE: Final = "mirror_of_what_is_said"
@@ -180,19 +178,19 @@ def revoked(world: World) -> Iterator[None]:
 @contextmanager
 def full(world: World) -> Iterator[None]:
     """The disk of one replica table is full, and rows come that do not fit."""
-    live, server = world.live, psutil.Process(world.replica_server.pid)
-    with small_disk() as disk:
-        os.chown(disk, server.uids().effective, server.gids().effective)
+    live, disk = world.live, Path(tempfile.mkdtemp())
+    with small_disk(disk, 4, owner_of(world.replica_server)):
         live.replica.execute("create tablespace small location '" + str(disk) + "'")
         live.replica.execute("alter table items set tablespace small")
         live.source.execute("insert into items select i, repeat(md5(i::text), 60) from generate_series(10, 9999) i")
         try:
             yield
         finally:
-            subprocess.run(["mount", "-o", "remount,size=64m", disk], check=True)
+            enlarge(disk)
             live.assert_equal("public.items")
             live.replica.execute("alter table items set tablespace pg_default")
             live.replica.execute("drop tablespace small")
+    disk.rmdir()
 
 
 @contextmanager
@@ -207,19 +205,6 @@ def slow(world: World) -> Iterator[None]:
         yield
     finally:
         replica.execute(body.format(""))
-
-
-@contextmanager
-def small_disk() -> Iterator[Path]:
-    """Where every user may reach it, and the server's among them."""
-    at = Path(tempfile.mkdtemp())
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", at], check=False).returncode:
-        pytest.skip("only root may mount a small disk")
-    try:
-        yield at
-    finally:
-        subprocess.run(["umount", at], check=True)
-        at.rmdir()
 
 
 @contextmanager
