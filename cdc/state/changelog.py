@@ -133,6 +133,7 @@ class ChangelogStore:
             {"transaction.timeout.ms": _STEP_S * 1000, **self._options},
             transactional_id=f"{self._changelog}-{instance}",
             max_message_bytes=_MAX_MESSAGE_BYTES,
+            stores_offsets=True,
         )
         self._is_closed = False
         try:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from cdc.base.errors import TopicUnavailable
@@ -25,7 +25,7 @@ from cdc.lab.proof.topic_side import EndSeen, open_consumer, poll
 from cdc.lab.stack import KafkaBroker
 from cdc.lab.stack.embedded import HOST
 from tests.support.deployment import deployed
-from tests.support.kafka_wire import END_TXN, Fate, KafkaWire, Request
+from tests.support.kafka_wire import END_TXN, TXN_OFFSET_COMMIT, Fate, KafkaWire, Request
 from tests.support.names import unique
 from tests.support.sampling import sampled
 from tests.support.servers import Database
@@ -176,3 +176,42 @@ def test_the_end_of_a_transaction_that_arrives_late_ends_no_other_one(wire: Kafk
         newer.commit()
     assert readable() == [b"1", b"2", b"3"]
     assert versions == {1}, "librdkafka speaks a newer protocol: does it raise the epoch with each transaction now?"
+
+
+def test_offsets_that_arrive_late_set_no_group_back(wire: KafkaWire) -> None:
+    """The same for TxnOffsetCommit: the offsets of the transaction before would be committed with the next one."""
+    topic, group = unique("t"), unique("g")
+    options: dict[str, Any] = {"bootstrap.servers": f"{HOST}:{wire.port}"}
+    admin = AdminClient(options)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    fates = [Fate.LATE]
+    reader = Consumer({**options, "group.id": group})
+    reader.subscribe([topic])
+    eventually(lambda: reader.poll(0.1) is None and reader.assignment())
+
+    def fate_of(request: Request) -> Fate:
+        return fates.pop() if fates and request.kind == TXN_OFFSET_COMMIT else Fate.PASS
+
+    def committed() -> int:
+        return int(reader.committed([TopicPartition(topic, 0)], 30)[0].offset)
+
+    def producer() -> ApplicationProducer:
+        return ApplicationProducer(options, transactional_id=topic, max_message_bytes=1 << 20, stores_offsets=True)
+
+    with closing(producer()) as former:
+        former.start()
+        former.add_offsets({(topic, 0): 1}, reader.consumer_group_metadata())
+        former.commit()
+        wire.fate = fate_of
+        former.add_offsets({(topic, 0): 5}, reader.consumer_group_metadata())
+        former.commit()
+        assert (len(wire.late), committed()) == (1, 5)
+        with pytest.raises(TopicUnavailable, match="asked for that twice"):
+            former.add_offsets({(topic, 0): 9}, reader.consumer_group_metadata())
+    with closing(producer()) as newer:
+        newer.start()
+        newer.add_offsets({(topic, 0): 9}, reader.consumer_group_metadata())
+        wire.deliver()
+        newer.commit()
+    assert committed() == 9
+    reader.close()

@@ -25,6 +25,7 @@ METADATA: Final = 3
 INIT_PRODUCER_ID: Final = 22
 ADD_PARTITIONS_TO_TXN: Final = 24
 END_TXN: Final = 26
+TXN_OFFSET_COMMIT: Final = 28
 
 _RESET: Final = struct.pack("ii", 1, 0)
 """With this SO_LINGER, ``close`` resets the connection instead of ending it."""

@@ -22,18 +22,30 @@ _NOT_OURS: Final = {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION,
 
 
 class ApplicationProducer(TransactionalProducer):
-    """An application's producer with a transactional id. Arguments and errors as for ``TransactionalProducer``."""
+    """An application's producer with a transactional id. Other arguments and errors as for ``TransactionalProducer``.
+
+    Args:
+        stores_offsets: whether ``add_offsets`` will be called.
+    """
 
     _remedy_when_fenced = (
         "stop one of the two instances, or give each a name of its own: the one that started later is the only writer "
         "now, and nothing of this instance's open Kafka transaction is readable"
     )
 
-    def __init__(self, options: Mapping[str, Any], *, transactional_id: str, max_message_bytes: int) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        *,
+        transactional_id: str,
+        max_message_bytes: int,
+        stores_offsets: bool = False,
+    ) -> None:
         super().__init__(
             {**options, "delivery.report.only.error": False},
             transactional_id=transactional_id,
             max_message_bytes=max_message_bytes,
+            stores_offsets=stores_offsets,
         )
         self._offsets: dict[tuple[str, bytes], int] = {}
         self._undelivered: KafkaError | None = None

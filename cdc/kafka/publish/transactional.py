@@ -71,6 +71,7 @@ class TransactionalProducer:
         transactional_id: one per writer.
         max_message_bytes: the topics' ``max.message.bytes``: a larger record is refused here, with its key.
         before_begin: called before each Kafka transaction begins.
+        stores_offsets: whether the Kafka transactions take offsets of a consumer group.
 
     Raises:
         ConfigError: librdkafka knows no such option or value.
@@ -87,6 +88,7 @@ class TransactionalProducer:
         transactional_id: str,
         max_message_bytes: int,
         before_begin: Callable[[], None] | None = None,
+        stores_offsets: bool = False,
     ) -> None:
         self._options = options
         self._before_begin = before_begin
@@ -96,7 +98,7 @@ class TransactionalProducer:
         self._topics: set[str] = set()
         self._failure: CdcError | None = None
         self._refused_bytes = 0
-        self._ends = TransactionEndLog(options)
+        self._ends = TransactionEndLog(options, stores_offsets=stores_offsets)
         settings = {
             **PRODUCER_SETTINGS,
             "queue.buffering.max.kbytes": queue_kbytes(max_message_bytes),
@@ -166,8 +168,8 @@ class TransactionalProducer:
         self._take_reports()  # what the client logged about the last end, among them
         if self._ends.is_repeated:
             raise TopicUnavailable(
-                "the connection broke while Kafka ended a transaction, and the client asked for that twice: if the "
-                "first request is still on its way, it would end the next transaction in the middle",
+                "the connection broke while Kafka ended a transaction, or took its offsets, and the client asked for "
+                "that twice: if the first request is still on its way, it would reach into the next transaction",
                 remedy=self._remedy_when_aborted,
             )
         try:

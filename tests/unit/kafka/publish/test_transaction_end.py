@@ -39,6 +39,36 @@ def test_a_request_without_an_answer_may_still_arrive(error: str, is_repeated: b
     assert log.is_repeated is is_repeated
 
 
+SENT, ANSWERED = (
+    ("SEND", _CLIENT, "[thrd:b]: GroupCoordinator/1: Sent TxnOffsetCommitRequest (v3, 161 bytes @ 0, CorrId 12)"),
+    (
+        "RECV",
+        _CLIENT,
+        "[thrd:b]: GroupCoordinator/1: Received TxnOffsetCommitResponse (v3, 26 bytes, CorrId 12, rtt 1ms)",
+    ),
+)
+OTHER = "SEND", _CLIENT, "[thrd:b]: b/1: Sent ProduceRequest (v10, 161 bytes @ 0, CorrId 12)"
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_repeated"),
+    [
+        ((SENT, OTHER, ANSWERED, SENT, ANSWERED), False),
+        ((SENT, OTHER, SENT, ANSWERED), True),
+        ((SENT,), False),
+    ],
+)
+def test_offsets_that_were_sent_twice_without_an_answer_in_between(
+    lines: tuple[tuple[str, str, str], ...], is_repeated: bool
+) -> None:
+    """A broker's answer, even that it is not ready, means that this request is not on its way any more."""
+    log = TransactionEndLog({}, stores_offsets=True)
+    assert log.settings == {"debug": "eos,protocol"}
+    for line in lines:
+        log.log(logging.DEBUG, _LINE, *line)
+    assert log.is_repeated is is_repeated
+
+
 @pytest.mark.parametrize(
     ("options", "debug", "is_logged"), [({}, "eos", False), ({"debug": "broker"}, "broker,eos", True)]
 )
