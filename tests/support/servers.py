@@ -43,7 +43,9 @@ def fresh_database(server: Postgres, encoding: str = "UTF8") -> Iterator[Databas
     if encoding != "UTF8":  # which the template may already have rows in
         create = sql.SQL("create database {} encoding {} locale 'C' template template0")
     with psycopg.connect(server.dsn(), autocommit=True) as admin:
-        admin.execute(create.format(identifier, sql.Literal(encoding)))
+        # Copied as files, a database takes half the CPU, and does not add 7 MB to the WAL that everybody here decodes
+        strategy = sql.SQL(" strategy file_copy" if admin.info.server_version >= 150000 else "")
+        admin.execute(create.format(identifier, sql.Literal(encoding)) + strategy)
     try:
         yield Database(name, server.dsn(name))
     finally:

@@ -62,6 +62,7 @@ def test_health_and_a_lake_from_the_command_line(database: Database, deploy: Dep
     deployment.stop()
 
 
+@pytest.mark.long
 def test_a_mirror_that_follows_ends_with_sigterm(database: Database, deploy: Deploy, tmp_path: Path) -> None:
     deployment = deploy()
     database.execute("CREATE TABLE item (id int PRIMARY KEY)")

@@ -115,6 +115,7 @@ def test_the_command_goes_on_and_rotates(deploy: Deploy, database: Database, tmp
     assert manifest["tables"][0]["rows"] == 20
 
 
+@pytest.mark.long
 def test_a_killed_run_leaves_nothing_that_counts(
     spark: SparkSession, spark_settings: SparkSettings, deploy: Deploy, database: Database, tmp_path: Path
 ) -> None:

@@ -76,6 +76,7 @@ def test_a_topic_made_anew_while_the_mirror_was_away(spark: SparkSession, shop: 
     shop.stop()
 
 
+@pytest.mark.long
 def test_records_that_were_deleted_while_the_mirror_was_away(
     spark: SparkSession, shop: Deployment, tmp_path: Path
 ) -> None:
