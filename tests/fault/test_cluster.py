@@ -23,13 +23,11 @@ from tests.support.kafka_cluster import Cluster, Node
 from tests.support.sampling import sampled
 from tests.support.servers import Database
 from tests.support.soak import times
-from tests.support.under_load import see_that_they_run, under_load
+from tests.support.under_load import under_load, wait_for_cuts
 from tests.support.waiting import eventually
 
 COPIED: Final = {"topics": {"replication_factor": 3, "min_insync_replicas": 2}}
 ROUNDS: Final = times(1, soak=5)
-CUTS: Final = 3
-"""So many cuts the replica makes with two nodes, and as many when the third one is back."""
 
 
 class Trouble:
@@ -132,22 +130,12 @@ def test_a_node_in_trouble_costs_time_only(
         deployed(database, cluster.bootstrap, replica, tmp_path, COPIED) as live,
         under_load(live, rng, delivery) as watcher,
     ):
-
-        def wait_for_cuts() -> None:
-            wanted = watcher.seen.cuts + CUTS
-            eventually(
-                lambda: watcher.seen.cuts >= wanted or live.bridge.ended or live.sink.ended,
-                60,
-                lambda: f"{watcher.seen}\n{live.bridge.tail()}\n{live.sink.tail()}",
-            )
-            see_that_they_run(live)
-
-        wait_for_cuts()
+        wait_for_cuts(live, watcher)
         for _ in range(ROUNDS):
             node = who(cluster, live, rng)
             sys.stdout.write(f"{node.name}\n")
             trouble().begin(cluster, node)
-            wait_for_cuts()
+            wait_for_cuts(live, watcher)
             trouble().end(cluster, node)
             wait_in_sync(cluster)
-            wait_for_cuts()
+            wait_for_cuts(live, watcher)

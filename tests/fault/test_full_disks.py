@@ -9,26 +9,12 @@ import psycopg
 import pytest
 
 from cdc.lab.stack import Kafka, PostgresServer
-from tests.support import bank
-from tests.support.deployment import Deployment, deployed
+from tests.support.deployment import deployed
 from tests.support.sampling import sampled
 from tests.support.servers import Database, OwnStack
 from tests.support.small_disk import filled, small_folder
-from tests.support.under_load import see_that_they_run, under_load
+from tests.support.under_load import see_that_they_run, under_load, wait_for_cuts
 from tests.support.waiting import eventually
-
-CUTS = 3
-
-
-def wait_for_cuts(live: Deployment, watcher: bank.Watcher) -> None:
-    """Until the replica has come a few cuts further."""
-    wanted = watcher.seen.cuts + CUTS
-    eventually(
-        lambda: watcher.seen.cuts >= wanted or live.bridge.ended or live.sink.ended,
-        60,
-        lambda: f"{watcher.seen}\n{live.bridge.tail()}\n{live.sink.tail()}",
-    )
-    see_that_they_run(live)
 
 
 def has_panicked(server: PostgresServer) -> bool:

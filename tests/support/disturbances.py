@@ -178,8 +178,8 @@ def revoked(world: World) -> Iterator[None]:
 @contextmanager
 def full(world: World) -> Iterator[None]:
     """The disk of one replica table is full, and rows come that do not fit."""
-    live, disk = world.live, Path(tempfile.mkdtemp())
-    with small_disk(disk, 4, owner_of(world.replica_server)):
+    live = world.live
+    with tempfile.TemporaryDirectory() as folder, small_disk(disk := Path(folder), 4, owner_of(world.replica_server)):
         live.replica.execute("create tablespace small location '" + str(disk) + "'")
         live.replica.execute("alter table items set tablespace small")
         live.source.execute("insert into items select i, repeat(md5(i::text), 60) from generate_series(10, 9999) i")
@@ -190,7 +190,6 @@ def full(world: World) -> Iterator[None]:
             live.assert_equal("public.items")
             live.replica.execute("alter table items set tablespace pg_default")
             live.replica.execute("drop tablespace small")
-    disk.rmdir()
 
 
 @contextmanager

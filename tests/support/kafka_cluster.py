@@ -6,12 +6,10 @@ is, which clients are not told.
 
 from __future__ import annotations
 
-import base64
 import os
 import shutil
 import signal
 import subprocess
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -27,7 +25,7 @@ from cdc.lab.stack.cache import silent
 from cdc.lab.stack.embedded import HOST, EmbeddedServer, free_port
 from cdc.lab.stack.jars import fetch_jars
 from cdc.lab.stack.java import ClassArchive, find_java
-from cdc.lab.stack.kafka import SETTINGS, java_command
+from cdc.lab.stack.kafka import SETTINGS, cluster_id, format_tool, java_command
 from cdc.lab.stack.running import ServerRecord
 from tests.support.kafka_wire import FETCH, KafkaWire
 from tests.support.waiting import eventually
@@ -80,7 +78,7 @@ class Node(EmbeddedServer):
             settings: of the broker, for all its starts.
         """
         self._cluster, self._settings = cluster, settings
-        tool = self._run_java("kafka.tools.StorageTool", "format", "-t", cluster, "-c", self._properties())
+        tool = self._run_java(*format_tool(cluster, self._properties()))
         subprocess.run(tool, cwd=self.directory, capture_output=True, check=True)
 
     def wipe(self) -> None:
@@ -148,7 +146,7 @@ class Cluster:
                 self.nodes.append(cleanup.enter_context(Node(number, wires)))
             voters = ",".join(f"{node.number}@{HOST}:{node.wires[1].port}" for node in self.nodes)
             settings = {**SETTINGS, **COPIES, "controller.quorum.voters": voters}
-            name = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+            name = cluster_id()
             self._at_once([partial(each.format, name, settings) for each in self.nodes])
             self._at_once([each.start for each in self.nodes])
             self._cleanup = cleanup.pop_all()

@@ -5,10 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from tests.support import bank
 from tests.support.deployment import Deployment
 from tests.support.topic_audit import audit
+from tests.support.waiting import eventually
+
+_CUTS: Final = 3
 
 
 @contextmanager
@@ -28,6 +32,17 @@ def under_load(live: Deployment, rng: random.Random, delivery: str) -> Iterator[
     assert watcher.seen.faults == []
     assert audit(live.records(*bank.TABLES)) == []
     live.stop()
+
+
+def wait_for_cuts(live: Deployment, watcher: bank.Watcher) -> None:
+    """Wait until the replica has come a few cuts further, and see that neither has ended."""
+    wanted = watcher.seen.cuts + _CUTS
+    eventually(
+        lambda: watcher.seen.cuts >= wanted or live.bridge.ended or live.sink.ended,
+        60,
+        lambda: f"{watcher.seen}\n{live.bridge.tail()}\n{live.sink.tail()}",
+    )
+    see_that_they_run(live)
 
 
 def see_that_they_run(live: Deployment) -> None:

@@ -12,7 +12,7 @@ _INTERVAL_S = 0.02
 _LONGEST_INTERVAL_S = 0.1
 _SHARE = 0.1
 """Of the time that it took so far: many questions ask a server, which has the answer to work for."""
-PATIENCE: Final = 10
+PATIENCE: Final = 8
 """Times as long as on a machine that has nothing else to do. A limit says *never*: only a test that fails waits for it,
 and one that a busy neighbour can make fail says nothing."""
 

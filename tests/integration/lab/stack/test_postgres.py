@@ -99,7 +99,7 @@ def test_root_steps_down_for_the_server(own_stack):
 
 
 def test_eventually_tells_what_it_waited_for():
-    with pytest.raises(AssertionError, match=r"not within 0\.5 s: a pig that flies; last answer: 0"):
+    with pytest.raises(AssertionError, match=r"not within 0\.4 s: a pig that flies; last answer: 0"):
         eventually(lambda: 0, timeout_s=0.05, message="a pig that flies")
 
 
