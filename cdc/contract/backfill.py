@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 import orjson
 
-from cdc.base.lsn import LSN
-from cdc.contract.parsing import parse_record
-from cdc.contract.record import BackfillProgress, BackfillRequest, LeafProgress
+from cdc.contract.parsing import as_attributes, parse_record
+from cdc.contract.record import BackfillProgress, BackfillRequest
 
 
 def backfill_key(table: str) -> bytes:
@@ -62,29 +60,18 @@ def parse_request(value: bytes) -> BackfillRequest:
 
 
 def _backfill(fields: dict[str, Any]) -> BackfillProgress:
-    leaves = tuple(
-        LeafProgress(**{**leaf, "done": tuple((int(start), int(end)) for start, end in leaf["done"])})
-        for leaf in fields.pop("leaves")
-    )
-    lsn, below = LSN.parse(fields.pop("lsn")), tuple(map(int, fields.pop("below")))
-    _check_choice(fields)
-    return BackfillProgress(**fields, lsn=lsn, below=below, leaves=leaves)
+    found = as_attributes(BackfillProgress)(fields)
+    _check_choice(found)
+    return found
 
 
 def _request(fields: dict[str, Any]) -> BackfillRequest:
-    if fields["command"] not in ("start", "pause", "resume", "cancel"):
-        raise ValueError("command")
-    tables = fields.pop("tables")
-    if not all(isinstance(table, str) for table in tables):
-        raise TypeError("tables")
-    _check_choice(fields)
-    return BackfillRequest(**fields, tables=tuple(tables))
+    found = as_attributes(BackfillRequest)(fields)
+    _check_choice(found)
+    return found
 
 
-def _check_choice(fields: Mapping[str, Any]) -> None:
-    """Refuse values of a wrong type: anybody who may write to the topic chose them, and they go into a query."""
-    where, rate = fields.get("where"), fields.get("rate")
-    if not isinstance(fields["request"], str) or not isinstance(where, str | None) or "\0" in (where or ""):
-        raise TypeError("request or where")
-    if rate is not None and (type(rate) is not int or rate < 1):
-        raise TypeError("rate")
+def _check_choice(chosen: BackfillProgress | BackfillRequest) -> None:
+    """Refuse what must not go into a query."""
+    if "\0" in (chosen.where or "") or (chosen.rate is not None and chosen.rate < 1):
+        raise ValueError("where or rate")

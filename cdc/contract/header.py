@@ -147,14 +147,14 @@ def parse_header(header: bytes) -> Header:
     Raises:
         DecodeError: not a header of version 1.
     """
+    lsn, seq = header_position(header)
     try:
-        pairs = dict(pair.split("=", 1) for pair in header.decode("ascii").split(";"))
-        if pairs["v"] != "1" or pairs["op"] not in _OPS:
-            raise ValueError("version or op")
+        # The first of two pairs with one key counts, as in ``header_position``
+        pairs = dict(pair.split("=", 1) for pair in reversed(header.decode("ascii").split(";")))
         return Header(
             op=pairs["op"],
-            lsn=LSN.parse(pairs["lsn"]),
-            seq=int(pairs["seq"]),
+            lsn=lsn,
+            seq=seq,
             xid=int(pairs["xid"]) if "xid" in pairs else None,
             ts=int(pairs["ts"]),
             schema=pairs["schema"],

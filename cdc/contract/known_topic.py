@@ -7,11 +7,11 @@ notice.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
-from cdc.contract.parsing import parse_record
+from cdc.contract.parsing import as_attributes, parse_name, parse_record
 
 _PREFIX: Final = b'{"topic":'
 
@@ -37,10 +37,14 @@ def known_topic_key(topic: str) -> bytes:
 
 
 def named_topic(key: bytes | None) -> str | None:
-    """Returns the topic that a key of the progress topic names; None for keys of another kind."""
+    """Returns the topic that a key of the progress topic names; None for keys of another kind.
+
+    Raises:
+        DecodeError: the key begins like a topic's, and is none.
+    """
     if key is None or not key.startswith(_PREFIX):
         return None
-    return str(orjson.loads(key)["topic"])
+    return parse_name("topic", "progress", "topic", key)
 
 
 def known_topic_value(topic: KnownTopic) -> bytes:
@@ -54,16 +58,4 @@ def parse_known_topic(value: bytes) -> KnownTopic:
     Raises:
         DecodeError: not a topic record of version 1.
     """
-    return parse_record("topic", "progress", value, _known_topic)
-
-
-def _known_topic(fields: dict[str, Any]) -> KnownTopic:
-    if type(fields["topic_id"]) is not str:
-        raise TypeError("topic id")
-    return KnownTopic(fields["topic_id"], _offsets(fields["low"]), _offsets(fields["ends"]))
-
-
-def _offsets(values: Any) -> tuple[int, ...]:
-    if not all(type(value) is int for value in values):
-        raise TypeError(f"not offsets: {values!r}")
-    return tuple(values)
+    return parse_record("topic", "progress", value, as_attributes(KnownTopic))

@@ -7,11 +7,11 @@ others: PostgreSQL gives each membership a new oid.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
-from cdc.contract.parsing import parse_record
+from cdc.contract.parsing import as_attributes, parse_name, parse_record
 
 _PREFIX: Final = b'{"published":'
 
@@ -42,10 +42,14 @@ def membership_key(table: str) -> bytes:
 
 
 def member_table(key: bytes | None) -> str | None:
-    """Returns the table that a key of the progress topic names; None for keys of another kind."""
+    """Returns the table that a key of the progress topic names; None for keys of another kind.
+
+    Raises:
+        DecodeError: the key begins like a table's, and is none.
+    """
     if key is None or not key.startswith(_PREFIX):
         return None
-    return str(orjson.loads(key)["published"])
+    return parse_name("published", "progress", "published", key)
 
 
 def membership_value(membership: Membership) -> bytes:
@@ -59,14 +63,4 @@ def parse_membership(value: bytes) -> Membership:
     Raises:
         DecodeError: not a membership record of version 1.
     """
-    return parse_record("published", "progress", value, _membership)
-
-
-def _membership(fields: dict[str, Any]) -> Membership:
-    numbers = [fields[name] for name in ("publication", "owner", "table")]
-    if not all(type(number) is int for number in numbers):
-        raise TypeError(f"not oids: {numbers!r}")
-    if type(fields["version"]) is not str or not all(type(route) is str for route in fields["routes"]):
-        raise TypeError("version or routes")
-    publication, owner, table = numbers
-    return Membership(publication, fields["version"], owner, table, tuple(fields["routes"]))
+    return parse_record("published", "progress", value, as_attributes(Membership))

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from cdc.base.lsn import LSN
-from cdc.contract.parsing import parse_record
+from cdc.contract.parsing import integer, parse_record, text
 from cdc.contract.record import Lead, Position, Progress, SourceIdentity
 
 
@@ -50,23 +50,11 @@ def _progress(fields: dict[str, Any]) -> Progress:
     partial, source, lead = fields["partial"], fields["source"], fields.get("lead")
     return Progress(
         lsn=LSN.parse(fields["lsn"]),
-        partial=None if partial is None else Position(LSN.parse(partial["lsn"]), _integer(partial["seq"])),
-        commit_ts=_integer(fields["commit_ts"]),
+        partial=None if partial is None else Position(LSN.parse(partial["lsn"]), integer(partial["seq"])),
+        commit_ts=integer(fields["commit_ts"]),
         source=SourceIdentity(
-            _text(source["system_identifier"]), _integer(source["timeline"]), _integer(source["database_oid"])
+            text(source["system_identifier"]), integer(source["timeline"]), integer(source["database_oid"])
         ),
-        unseen=tuple(map(_integer, fields["unseen"])),
+        unseen=tuple(map(integer, fields["unseen"])),
         lead=None if lead is None else Lead(LSN.parse(lead["sent"]), lead["open"] is True),
     )
-
-
-def _integer(value: Any) -> int:
-    if type(value) is not int:
-        raise TypeError(f"not an integer: {value!r}")
-    return value
-
-
-def _text(value: Any) -> str:
-    if type(value) is not str:
-        raise TypeError(f"not a string: {value!r}")
-    return value

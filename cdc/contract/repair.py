@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
-from collections.abc import Iterable, Iterator, Sequence
+from base64 import b64encode
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
-from cdc.base.lsn import LSN
-from cdc.contract.parsing import parse_record
+from cdc.contract.parsing import as_attributes, parse_record
 from cdc.contract.record import RepairKey, RepairOutcome, RepairRequest
 
 PART_KEYS: Final = 500
@@ -70,7 +69,7 @@ def parse_repair_request(value: bytes) -> RepairRequest:
     Raises:
         DecodeError: not a part of a request of version 1.
     """
-    return parse_record("repair request", "progress", value, _request)
+    return parse_record("repair request", "progress", value, as_attributes(RepairRequest))
 
 
 def parse_repair_outcome(value: bytes) -> RepairOutcome:
@@ -79,22 +78,4 @@ def parse_repair_outcome(value: bytes) -> RepairOutcome:
     Raises:
         DecodeError: not an outcome of version 1.
     """
-    return parse_record("repair", "progress", value, _outcome)
-
-
-def _request(fields: dict[str, Any]) -> RepairRequest:
-    keys: Sequence[tuple[str, int | None]] = fields.pop("keys")
-    if not all(partition is None or isinstance(partition, int) for _, partition in keys):
-        raise TypeError("partition")
-    if (
-        not isinstance(fields["request"], str)
-        or not isinstance(fields["table"], str)
-        or type(fields["part"]) is not int
-    ):
-        raise TypeError("request, table or part")
-    decoded = tuple(RepairKey(b64decode(key, validate=True), partition) for key, partition in keys)
-    return RepairRequest(**fields, keys=decoded)
-
-
-def _outcome(fields: dict[str, Any]) -> RepairOutcome:
-    return RepairOutcome(**{**fields, "lsn": LSN.parse(fields["lsn"])})
+    return parse_record("repair", "progress", value, as_attributes(RepairOutcome))

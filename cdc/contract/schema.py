@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from cdc.contract.change import Column, Relation
-from cdc.contract.parsing import parse_record
+from cdc.contract.parsing import integer, parse_record, text
 from cdc.contract.pgtypes import sql_type
 from cdc.contract.record import SchemaColumn, TableSchema
 
@@ -107,26 +107,22 @@ def parse_schema(value: bytes) -> TableSchema:
 
 
 def _schema(fields: dict[str, Any]) -> TableSchema:
-    schema = TableSchema(
-        fingerprint=fields["fingerprint"],
-        namespace=fields["namespace"],
-        name=fields["name"],
-        topic=fields["topic"],
-        key=tuple(fields["key"]),
-        columns=tuple(
-            SchemaColumn(
-                column["name"],
-                column["type"],
-                int(column.get("number", 0)),
-                int(column.get("type_oid", 0)),
-                tuple((int(oid), str(label)) for oid, label in column.get("labels", ())),
-            )
-            for column in fields["columns"]
-        ),
-        relation_id=int(fields.get("relation", 0)),
+    return TableSchema(
+        fingerprint=text(fields["fingerprint"]),
+        namespace=text(fields["namespace"]),
+        name=text(fields["name"]),
+        topic=text(fields["topic"]),
+        key=tuple(map(text, fields["key"])),
+        columns=tuple(map(_column, fields["columns"])),
+        relation_id=integer(fields.get("relation", 0)),
     )
-    texts = [schema.fingerprint, schema.namespace, schema.name, schema.topic, *schema.key]
-    texts += [text for column in schema.columns for text in (column.name, column.sql_type)]
-    if not all(isinstance(text, str) for text in texts):
-        raise TypeError("a name that is not a string")
-    return schema
+
+
+def _column(fields: dict[str, Any]) -> SchemaColumn:
+    return SchemaColumn(
+        text(fields["name"]),
+        text(fields["type"]),
+        integer(fields.get("number", 0)),
+        integer(fields.get("type_oid", 0)),
+        tuple((integer(oid), text(label)) for oid, label in fields.get("labels", ())),
+    )

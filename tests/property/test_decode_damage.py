@@ -15,8 +15,8 @@ import pytest
 
 from cdc.base.errors import DecodeError
 from cdc.bridge.decode.pgoutput import Message, PgOutputDecoder
-from cdc.contract.change import UNCHANGED_TOAST, Delete, Insert, Row, Update
 from tests.golden.files import MAJORS, messages
+from tests.support.pgoutput import encoded
 
 SEED = int(os.environ.get("SEED", "1"))
 FLIPS = 40
@@ -55,32 +55,6 @@ def shapes(major: int, protocol: int) -> Iterator[Shape]:
             yield Shape(before.copy(), data)
         if data[0] in STATEFUL:
             before.append(data)
-
-
-def row_bytes(row: Row) -> bytes:
-    return struct.pack(">H", len(row)) + b"".join(map(cell_bytes, row))
-
-
-def cell_bytes(cell: object) -> bytes:
-    if isinstance(cell, bytes):
-        return b"t" + struct.pack(">I", len(cell)) + cell
-    return b"u" if cell is UNCHANGED_TOAST else b"n"
-
-
-def encoded(message: Message, xid: int | None) -> bytes | None:
-    """A row message as the server would have sent it; None for other messages."""
-    head = b"" if xid is None else struct.pack(">I", xid)
-    match message:
-        case Insert(relation, new):
-            return b"I" + head + struct.pack(">I", relation.relation_id) + b"N" + row_bytes(new)
-        case Update(relation, old, old_is_full, new):
-            before = b"" if old is None else (b"O" if old_is_full else b"K") + row_bytes(old)
-            return b"U" + head + struct.pack(">I", relation.relation_id) + before + b"N" + row_bytes(new)
-        case Delete(relation, old, old_is_full):
-            tag = b"O" if old_is_full else b"K"
-            return b"D" + head + struct.pack(">I", relation.relation_id) + tag + row_bytes(old)
-        case _:
-            return None
 
 
 @pytest.mark.parametrize(("major", "protocol"), STREAMS)

@@ -36,7 +36,7 @@ class JsonFormat:
         """Returns the names of the object's members; None if the bytes are not an object."""
         try:
             return frozenset(_MEMBERS.decode(key))
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError):  # a name that is not UTF-8
             return None
 
 

@@ -53,9 +53,11 @@ def key_bytes(values: Mapping[str, str], columns: Sequence[tuple[str, str]]) -> 
     """
     texts = [canonical_text(name, sql_type, values[name]).encode() for name, sql_type in columns]
     try:
-        return JSON.writer([_column(name, sql_type) for name, sql_type in columns]).encode(tuple(texts))
+        key = JSON.writer([_column(name, sql_type) for name, sql_type in columns]).encode(tuple(texts))
+        members(key.decode())  # documents and elements of arrays are put into it unread; a server's are always valid
     except NOT_ENCODABLE as error:
         raise ValueError(f"a value is not valid for its column's type ({error})") from error
+    return key
 
 
 def canonical_text(name: str, sql_type: str, text: str) -> str:

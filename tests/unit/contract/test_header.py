@@ -29,6 +29,13 @@ def test_vector(vector: dict[str, Any]) -> None:
     assert header_position(text) == Position(header.lsn, header.seq)
 
 
+def test_a_header_has_one_position() -> None:
+    """One function took the first of two pairs, the other the second, so that a reader saw two positions."""
+    text = VECTORS[0]["header"].encode() + b";seq=99;lsn=0/7;op=d"
+    assert parse_header(text) == parse_header(VECTORS[0]["header"].encode())
+    assert header_position(text) == (parse_header(text).lsn, parse_header(text).seq)
+
+
 def test_keys_of_a_later_version_are_ignored() -> None:
     text = VECTORS[0]["header"].encode()
     assert parse_header(text + b";later=1") == parse_header(text)

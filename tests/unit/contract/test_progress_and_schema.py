@@ -10,6 +10,8 @@ import pytest
 from cdc.base.errors import DecodeError
 from cdc.base.lsn import LSN
 from cdc.contract.change import Column, Relation, ReplicaIdentity
+from cdc.contract.known_topic import named_topic
+from cdc.contract.membership import member_table
 from cdc.contract.progress import parse_progress, progress_value, stream_key
 from cdc.contract.record import Lead, Position, Progress, SourceIdentity
 from cdc.contract.schema import fingerprint, parse_schema, schema_key, schema_value, table_schema
@@ -71,6 +73,16 @@ def test_values_of_another_kind(parse: object, value: bytes) -> None:
         parse(value)  # type: ignore[operator]  # a value that is refused
 
 
+@pytest.mark.parametrize("key", [b'{"topic":', b'{"topic":"\xff"}', b'{"topic":1}', b'{"topic":null,"a":2}'])
+def test_a_key_that_names_no_topic(key: bytes) -> None:
+    """Whoever read the progress topic ended with an error of the JSON parser."""
+    with pytest.raises(DecodeError, match="topic record"):
+        named_topic(key)
+    with pytest.raises(DecodeError, match="published record"):
+        member_table(key.replace(b"topic", b"published"))
+    assert named_topic(b'{"stream":"a"}') is member_table(None) is None
+
+
 def test_schema_comes_back() -> None:
     schema = table_schema(ORDERS, ("id",), "shop.public.orders")
     assert parse_schema(schema_value(schema)) == schema
@@ -122,7 +134,18 @@ def test_fingerprint_leaves_out_what_does_not() -> None:
     assert table_schema(ORDERS, ("id",), "a").fingerprint == table_schema(ORDERS, ("id",), "b").fingerprint
 
 
-@pytest.mark.parametrize("change", [{"v": 2}, {"key": [1]}, {"columns": [{"name": "a"}]}, {"topic": None}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"v": 2},
+        {"key": [1]},
+        {"columns": [{"name": "a"}]},
+        {"columns": [{"name": "a", "type": "int4", "number": 1.5}]},
+        {"columns": [{"name": "a", "type": "int4", "labels": [[1e300, "x"]]}]},
+        {"relation": "7"},
+        {"topic": None},
+    ],
+)
 def test_foreign_schema(change: dict[str, object]) -> None:
     value = json.dumps(json.loads(schema_value(table_schema(ORDERS, ("id",), "t"))) | change).encode()
     with pytest.raises(DecodeError, match="schema record"):

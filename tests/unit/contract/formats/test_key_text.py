@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cdc.contract.change import Column
+from cdc.contract.formats.json_format import JSON
 from cdc.contract.formats.key_text import key_texts
 
 _TYPES = {
@@ -51,6 +52,10 @@ def test_keys(key: bytes, texts: list[bytes]) -> None:
     names = [name for name in _TYPES if f'"{name}"'.encode() in key.split(b":", 1)[0] or f',"{name}":'.encode() in key]
     columns = sorted(map(column, names), key=lambda each: key.index(f'"{each.name}"'.encode()))
     assert key_texts(columns, key) == tuple(texts)
+
+
+def test_a_name_that_is_not_utf8_is_no_key() -> None:
+    assert JSON.members(b'{"\x91":1}') is None
 
 
 def test_texts_come_in_the_order_of_the_columns() -> None:
