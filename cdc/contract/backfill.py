@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
-from cdc.contract.parsing import as_attributes, parse_record
-from cdc.contract.record import BackfillProgress, BackfillRequest
+from cdc.contract.parsing import only_attributes, parse_record
+from cdc.contract.record import BackfillProgress, BackfillRequest, LeafProgress
+
+_Chosen = TypeVar("_Chosen", BackfillProgress, BackfillRequest)
 
 
 def backfill_key(table: str) -> bytes:
@@ -60,18 +62,18 @@ def parse_request(value: bytes) -> BackfillRequest:
 
 
 def _backfill(fields: dict[str, Any]) -> BackfillProgress:
-    found = as_attributes(BackfillProgress)(fields)
-    _check_choice(found)
-    return found
+    for leaf in fields["leaves"]:
+        only_attributes(LeafProgress)(leaf)
+    return _checked(fields, BackfillProgress)
 
 
 def _request(fields: dict[str, Any]) -> BackfillRequest:
-    found = as_attributes(BackfillRequest)(fields)
-    _check_choice(found)
-    return found
+    return _checked(fields, BackfillRequest)
 
 
-def _check_choice(chosen: BackfillProgress | BackfillRequest) -> None:
-    """Refuse what must not go into a query."""
-    if "\0" in (chosen.where or "") or (chosen.rate is not None and chosen.rate < 1):
+def _checked(fields: dict[str, Any], kind: type[_Chosen]) -> _Chosen:
+    """Refuse what must not go into a query, too."""
+    found = only_attributes(kind)(fields)
+    if "\0" in (found.where or "") or (found.rate is not None and found.rate < 1):
         raise ValueError("where or rate")
+    return found

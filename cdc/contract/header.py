@@ -25,7 +25,6 @@ UPDATE: Final = "u"
 DELETE: Final = "d"
 BACKFILL: Final = "r"
 TRUNCATE: Final = "t"
-_OPS: Final = frozenset((INSERT, UPDATE, DELETE, BACKFILL, TRUNCATE))
 
 NEWER: Final = "newer"
 """The value of ``toast``: the stream left out a value, which was read later and may be newer than the record's LSN."""

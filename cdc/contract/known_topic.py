@@ -7,13 +7,10 @@ notice.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Final
 
 import orjson
 
-from cdc.contract.parsing import as_attributes, parse_name, parse_record
-
-_PREFIX: Final = b'{"topic":'
+from cdc.contract.parsing import as_attributes, named, parse_record
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +34,8 @@ def known_topic_key(topic: str) -> bytes:
 
 
 def named_topic(key: bytes | None) -> str | None:
-    """Returns the topic that a key of the progress topic names; None for keys of another kind.
-
-    Raises:
-        DecodeError: the key begins like a topic's, and is none.
-    """
-    if key is None or not key.startswith(_PREFIX):
-        return None
-    return parse_name("topic", "progress", "topic", key)
+    """Returns the topic that a key of the progress topic names; None for keys of another kind."""
+    return named("topic", key)
 
 
 def known_topic_value(topic: KnownTopic) -> bytes:

@@ -7,13 +7,10 @@ others: PostgreSQL gives each membership a new oid.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Final
 
 import orjson
 
-from cdc.contract.parsing import as_attributes, parse_name, parse_record
-
-_PREFIX: Final = b'{"published":'
+from cdc.contract.parsing import as_attributes, named, parse_record
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +39,8 @@ def membership_key(table: str) -> bytes:
 
 
 def member_table(key: bytes | None) -> str | None:
-    """Returns the table that a key of the progress topic names; None for keys of another kind.
-
-    Raises:
-        DecodeError: the key begins like a table's, and is none.
-    """
-    if key is None or not key.startswith(_PREFIX):
-        return None
-    return parse_name("published", "progress", "published", key)
+    """Returns the table that a key of the progress topic names; None for keys of another kind."""
+    return named("published", key)
 
 
 def membership_value(membership: Membership) -> bytes:

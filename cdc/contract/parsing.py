@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any, TypeVar
 
 import msgspec
@@ -27,36 +28,46 @@ def parse_record(what: str, topic: str, value: bytes, make: Callable[[dict[str, 
         DecodeError: the value is not such a record of version 1.
     """
     try:
-        fields = orjson.loads(value)
-        if fields.pop("v") != 1:
+        members = orjson.loads(value)
+        if members.pop("v") != 1:
             raise ValueError("version")
-        return make(fields)
+        return make(members)
     except (KeyError, TypeError, ValueError, AttributeError) as error:  # of msgspec and orjson: ValueError
         raise not_of_contract(what, topic, value) from error
 
 
-def parse_name(what: str, topic: str, member: str, key: bytes) -> str:
-    """Parse a key that names something, ``{"member":"name"}``; other arguments as for ``parse_record``.
-
-    Raises:
-        DecodeError: the key has not this form.
-    """
+def named(member: str, key: bytes | None) -> str | None:
+    """Returns the name in a key ``{"member":"name"}``; None for keys of another kind, and for no key."""
+    if key is None or not key.startswith(b'{"%b":' % member.encode()):
+        return None
     try:
         name = orjson.loads(key)[member]
-    except (KeyError, TypeError, ValueError) as error:
-        raise not_of_contract(what, topic, key) from error
-    if type(name) is not str:
-        raise not_of_contract(what, topic, key)
-    return name
+    except orjson.JSONDecodeError:
+        return None  # another program's: it must not stop whoever reads the topic
+    return name if type(name) is str else None
 
 
 def as_attributes(kind: type[Parsed]) -> Callable[[dict[str, Any]], Parsed]:
     """Returns a ``make`` for ``parse_record``: members are named as the dataclass's attributes, and have their types.
 
-    Anybody who may write to the topic chose the values. An attribute that the record lacks takes its default, and
-    members without an attribute are left out. An LSN is a text, and bytes are in base64.
+    Anybody who may write to the topic chose the values. An attribute that the record lacks takes its default. An LSN is
+    a text, and bytes are in base64.
     """
-    return lambda fields: msgspec.convert(fields, kind, dec_hook=_lsn)
+    return lambda members: msgspec.convert(members, kind, dec_hook=_lsn)
+
+
+def only_attributes(kind: type[Parsed]) -> Callable[[dict[str, Any]], Parsed]:
+    """Returns the same, which also refuses members without an attribute.
+
+    An option of a newer version that is left out would make a request mean something else.
+    """
+
+    def make(members: dict[str, Any]) -> Parsed:
+        if unknown := members.keys() - {each.name for each in fields(kind)}:  # type: ignore[arg-type]  # a dataclass
+            raise TypeError(f"unknown members: {', '.join(sorted(unknown))}")
+        return as_attributes(kind)(members)
+
+    return make
 
 
 def integer(value: Any) -> int:

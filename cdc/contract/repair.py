@@ -9,7 +9,7 @@ from typing import Final
 
 import orjson
 
-from cdc.contract.parsing import as_attributes, parse_record
+from cdc.contract.parsing import only_attributes, parse_record
 from cdc.contract.record import RepairKey, RepairOutcome, RepairRequest
 
 PART_KEYS: Final = 500
@@ -69,7 +69,7 @@ def parse_repair_request(value: bytes) -> RepairRequest:
     Raises:
         DecodeError: not a part of a request of version 1.
     """
-    return parse_record("repair request", "progress", value, as_attributes(RepairRequest))
+    return parse_record("repair request", "progress", value, only_attributes(RepairRequest))
 
 
 def parse_repair_outcome(value: bytes) -> RepairOutcome:
@@ -78,4 +78,4 @@ def parse_repair_outcome(value: bytes) -> RepairOutcome:
     Raises:
         DecodeError: not an outcome of version 1.
     """
-    return parse_record("repair", "progress", value, as_attributes(RepairOutcome))
+    return parse_record("repair", "progress", value, only_attributes(RepairOutcome))

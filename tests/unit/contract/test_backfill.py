@@ -69,7 +69,17 @@ def test_anything_else_is_refused(value: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "strange", [{"where": 5}, {"where": "a\0b"}, {"rate": "5"}, {"rate": 0}, {"rate": True}, {"request": None}]
+    "strange",
+    [
+        {"where": 5},
+        {"where": "a\0b"},
+        {"rate": "5"},
+        {"rate": 0},
+        {"rate": True},
+        {"request": None},
+        {"tables": "public.t"},
+        {"an_option_of_later": 1},
+    ],
 )
 def test_a_request_of_other_types_is_not_understood(strange: dict[str, object]) -> None:
     with pytest.raises(DecodeError):

@@ -75,11 +75,9 @@ def test_values_of_another_kind(parse: object, value: bytes) -> None:
 
 @pytest.mark.parametrize("key", [b'{"topic":', b'{"topic":"\xff"}', b'{"topic":1}', b'{"topic":null,"a":2}'])
 def test_a_key_that_names_no_topic(key: bytes) -> None:
-    """Whoever read the progress topic ended with an error of the JSON parser."""
-    with pytest.raises(DecodeError, match="topic record"):
-        named_topic(key)
-    with pytest.raises(DecodeError, match="published record"):
-        member_table(key.replace(b"topic", b"published"))
+    """Whoever read the progress topic met an error of the JSON parser, also at the tombstone of such a record."""
+    assert named_topic(key) is None
+    assert member_table(key.replace(b"topic", b"published")) is None
     assert named_topic(b'{"stream":"a"}') is member_table(None) is None
 
 

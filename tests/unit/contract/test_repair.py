@@ -55,7 +55,14 @@ def test_parts_are_bounded_by_their_bytes() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [b"", b"[]", b'{"v":2}', b'{"v":1}', b'{"v":1,"request":"r","part":0,"table":"t","keys":[["%",null]]}'],
+    [
+        b"",
+        b"[]",
+        b'{"v":2}',
+        b'{"v":1}',
+        b'{"v":1,"request":"r","part":0,"table":"t","keys":[["%",null]]}',
+        b'{"v":1,"request":"r","part":0,"table":"t","keys":[],"an_option_of_later":1}',
+    ],
 )
 def test_anything_else_is_refused(value: bytes) -> None:
     for parse in (parse_repair_request, parse_repair_outcome):
