@@ -9,7 +9,7 @@ they do not know.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -32,6 +32,10 @@ NEWER: Final = "newer"
 _NO_ROW: Final = b";row=none"
 
 _POSITION: Final = re.compile(rb"v=1;op=[cudrt];lsn=([0-9A-F]{1,8}/[0-9A-F]{1,8});seq=([0-9]{1,19})(?:;|$)")
+_NUMBER: Final = re.compile("-?[0-9]{1,20}")
+"""A number of 64 bits."""
+_COLUMNS: Final = re.compile("[0-9]{1,4}(,[0-9]{1,4})*")
+"""A table has at most 1,600 columns."""
 _SCHEMA: Final = re.compile(rb";schema=([0-9a-f]+)")
 
 
@@ -60,6 +64,22 @@ class Header:
     toast: str | None = None
     snap: str | None = None
     json_null: tuple[int, ...] = ()
+
+    def null_documents(self, names: Sequence[str] | None) -> list[str]:
+        """Returns the columns whose ``null`` is a JSON document and not NULL.
+
+        Args:
+            names: the columns of the record's definition; None if the schemas topic does not have it.
+
+        Raises:
+            DecodeError: the header names a column that the definition does not have.
+        """
+        if self.json_null and (names is None or max(self.json_null) >= len(names)):
+            raise DecodeError(
+                f"json_null names columns of definition {self.schema}, which the schemas topic lacks",
+                remedy="find out who wrote into this topic, or deleted records of the schemas topic",
+            )
+        return [names[column] for column in self.json_null] if names else []
 
 
 class HeaderStamp:
@@ -154,15 +174,24 @@ def parse_header(header: bytes) -> Header:
             op=pairs["op"],
             lsn=lsn,
             seq=seq,
-            xid=int(pairs["xid"]) if "xid" in pairs else None,
-            ts=int(pairs["ts"]),
+            xid=int(_matched(_NUMBER, pairs["xid"])) if "xid" in pairs else None,
+            ts=int(_matched(_NUMBER, pairs["ts"])),
             schema=pairs["schema"],
             toast=pairs.get("toast"),
             snap=pairs.get("snap"),
-            json_null=tuple(map(int, pairs["json_null"].split(","))) if "json_null" in pairs else (),
+            json_null=tuple(map(int, _matched(_COLUMNS, pairs["json_null"]).split(",")))
+            if "json_null" in pairs
+            else (),
         )
     except (KeyError, ValueError) as error:
         raise _malformed(header) from error
+
+
+def _matched(pattern: re.Pattern[str], text: str) -> str:
+    """Returns the text if it is what the bridge writes: ``int`` would also take blanks, signs and underscores."""
+    if pattern.fullmatch(text) is None:
+        raise ValueError(text)
+    return text
 
 
 @lru_cache(maxsize=1024)

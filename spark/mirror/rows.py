@@ -54,8 +54,7 @@ class LakeRecordForm:
         kinds = self.definitions.get(parsed.schema)
         if kinds is None:
             raise DecodeError(f"the schemas topic does not have the definition {parsed.schema}")
-        names = list(kinds)
-        texts = row_texts(value, kinds, [names[place] for place in parsed.json_null])
+        texts = row_texts(value, kinds, parsed.null_documents(list(kinds)))
         if any(text is not None and "\0" in text for text in texts.values()):
             raise DecodeError("the value has a NUL character, which PostgreSQL text cannot hold")
         return [texts.get(name) for name in self.columns]

@@ -291,11 +291,8 @@ def _texts(value: bytes, header: Header | None, rule: Rule) -> dict[str, str | N
     written = rule.definitions.get(header.schema)
     if written is not None:
         kinds = {column.name: kind_of(column.sql_type) for column in written.columns}
-    if not header.json_null:
-        return row_texts(value, kinds)
-    if written is None or max(header.json_null) >= len(written.columns):
-        raise DecodeError(f"json_null names columns of definition {header.schema}, which the schemas topic lacks")
-    return row_texts(value, kinds, [written.columns[index].name for index in header.json_null])
+    names = None if written is None else [column.name for column in written.columns]
+    return row_texts(value, kinds, header.null_documents(names))
 
 
 def _place(state: Mapping[str, Any]) -> tuple[RecordPlace, Header | None]:

@@ -104,10 +104,7 @@ class RowForm:
         if _NULL_DOCUMENT not in header:
             return ()
         parsed = parse_header(header)
-        names = self._definitions.get(parsed.schema)
-        if names is None or max(parsed.json_null) >= len(names):
-            raise ValueError(f"the header names definition {parsed.schema}, which the schemas topic does not have")
-        return [names[place] for place in parsed.json_null]
+        return parsed.null_documents(self._definitions.get(parsed.schema))
 
 
 def position_of(record: StoredRecord) -> Position:

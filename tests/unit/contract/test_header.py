@@ -62,6 +62,25 @@ def test_foreign_headers(text: bytes) -> None:
         header_position(text)
 
 
+@pytest.mark.parametrize("pair", ["json_null=-1", "json_null=", "json_null=1,", "json_null= 1", "ts=1_0", "xid=+7"])
+def test_numbers_are_written_in_one_way(pair: str) -> None:
+    """Python's ``int`` takes more, and an index of -1 would be the last column."""
+    name = pair.partition("=")[0]
+    written = {"xid": "7", "ts": "10", "schema": "ab", "json_null": "1"} | {name: pair.partition("=")[2]}
+    text = "v=1;op=u;lsn=0/1;seq=1;" + ";".join(f"{key}={value}" for key, value in written.items())
+    with pytest.raises(DecodeError):
+        parse_header(text.encode())
+
+
+def test_null_documents_are_columns_of_the_definition() -> None:
+    header = parse_header(b"v=1;op=u;lsn=0/1;seq=1;xid=7;ts=10;schema=ab;json_null=0,2")
+    assert header.null_documents(["a", "b", "c"]) == ["a", "c"]
+    for names in (["a", "b"], [], None):
+        with pytest.raises(DecodeError, match="definition ab"):
+            header.null_documents(names)
+    assert parse_header(b"v=1;op=u;lsn=0/1;seq=1;xid=7;ts=10;schema=ab").null_documents(None) == []
+
+
 def test_whole_header_needs_its_keys() -> None:
     with pytest.raises(DecodeError):
         parse_header(b"v=1;op=u;lsn=0/1;seq=1")
