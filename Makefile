@@ -24,7 +24,7 @@ DEMO_STAMP := $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo browser promtool test test-pure test-long test-unit test-integration test-matrix test-install soak world fuzz test-fault check lock bench bench-spark bench-view site clean
+.PHONY: help demo browser promtool test test-pure test-long test-unit test-integration test-matrix test-install soak world fuzz mutation test-fault check lock bench bench-spark bench-view site clean
 
 help: ## what there is to run
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -107,6 +107,10 @@ fuzz: $(STAMP) ## bytes from servers, topics and clients, guided by coverage; FU
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || { $(INSTALL) -e '.[fuzz]'; }
 	@$(BIN)/python -m tests.fuzz $(or $(FUZZ),--seconds $(SECONDS))
 
+mutation: $(STAMP) ## changes of the code that decides about rows, and how many no test notices (hours; MUTATION='order cut')
+	@$(BIN)/python -c 'import mutmut' 2>/dev/null || { $(INSTALL) -e '.[mutation]'; }
+	@$(BIN)/python -m tests.mutation $(MUTATION)
+
 test-fault: $(STAMP) ## kill, cut and fence; SEED=n replays a run
 	@$(BIN)/python -m pytest tests/fault
 
@@ -120,7 +124,7 @@ check: $(STAMP) ## what must be green before a commit: format, lint, types, laye
 
 lock: $(STAMP) ## write down the versions of everything that development uses (development.lock)
 	@$(PIP) uv
-	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --extra fuzz --no-annotate --no-header --upgrade pyproject.toml -o development.lock
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --extra fuzz --extra mutation --no-annotate --no-header --upgrade pyproject.toml -o development.lock
 
 bench: $(STAMP) ## measure bridge and sink beside their limits and peers (20 minutes; BENCH='--runs 1' for ten)
 	@$(BIN)/python -m tests.benchmarks $(BENCH)

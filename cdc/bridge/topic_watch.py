@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Final, Protocol
 
@@ -62,6 +62,7 @@ class TopicWatch:
         self._produce = produce
         self._heals = config.heals_gaps
         self._thread = Threads(1, "topic-watch")
+        self._asked: Collection[str] = ()
         self._answer: Future[dict[str, KnownTopic]] | None = None
         self._interval_s = interval_s
         self._due = time.monotonic() + interval_s
@@ -79,7 +80,8 @@ class TopicWatch:
                 self._judge(answer)
         elif time.monotonic() > self._due:
             self._due = time.monotonic() + self._interval_s
-            self._answer = self._thread.submit(look_at, self._admin, list(self._captured.topics))
+            self._asked = set(self._captured.topics)
+            self._answer = self._thread.submit(look_at, self._admin, self._asked)
 
     def record(self, seen: Mapping[str, KnownTopic]) -> None:
         """Record topics that differ from what is on record, in the open Kafka transaction."""
@@ -98,7 +100,9 @@ class TopicWatch:
         except CdcError as error:
             log.debug("the topics could not be looked at", error=error.message)
             return
-        for gap in topic_gaps(self._recorded, now, self._captured.topics):
+        # A table may have come back to its topic's name since the brokers were asked; its topic is not gone
+        watched = {topic: tables for topic, tables in self._captured.topics.items() if topic in self._asked}
+        for gap in topic_gaps(self._recorded, now, watched):
             if self._heals and isinstance(gap, TableGap):
                 raise TopicUnavailable(
                     f"{gap.message}; starting again to publish it anew",

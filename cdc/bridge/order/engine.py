@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Sequence,
 from functools import partial
 from typing import Any, TypeAlias
 
-from cdc.base.lsn import LSN, ZERO
+from cdc.base.lsn import LSN
 from cdc.bridge.encode import TableEncoder
 from cdc.bridge.order.counts import CountsByTable
 from cdc.bridge.order.held import Held, StreamStanding
@@ -52,6 +52,12 @@ class Engine:
         unpublished_since: when the oldest transaction that is not fully published was committed; 0 when there is none.
     """
 
+    # These are of the present transaction, see ``begin``
+    _standing: StreamStanding
+    _stamp: HeaderStamp
+    _seq: int
+    _skip: int
+
     def __init__(
         self,
         *,
@@ -78,9 +84,6 @@ class Engine:
         self._complete = resume.lsn
         self._commit_ts = resume.commit_ts
         self._begin: Begin | None = None
-        self._standing = StreamStanding(resume.lsn, resume.commit_ts, ZERO)
-        self._stamp = HeaderStamp(ZERO, xid, 0)
-        self._seq = self._skip = 0
         self.unpublished_since = 0
 
     @property

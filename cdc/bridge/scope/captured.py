@@ -324,14 +324,15 @@ class CapturedTables:
         is_new = self.successions.last(table.topic) is None
         if is_new and (before := self.successions.last_of(table.relation.relation_id)) is not None:
             old = before.qualified_name
-            log.warning(
-                "table was renamed: it has a topic of its own under the new name, the old one stays as it is",
-                table=name,
-                old_name=old,
-                topic=table.topic,
-                old_topic=before.topic,
-                remedy=f"when nobody reads it any more: kafka-topics.sh --delete --topic {before.topic}",
-            )
+            if before.topic:  # else its former name was out of source.tables, and that was said when it got it
+                log.warning(
+                    "table was renamed: it has a topic of its own under the new name, the old one stays as it is",
+                    table=name,
+                    old_name=old,
+                    topic=table.topic,
+                    old_topic=before.topic,
+                    remedy=f"when nobody reads it any more: kafka-topics.sh --delete --topic {before.topic}",
+                )
             return Demand(name, False, f"the table was called {old} before")
         if name not in self._brought or self._config.snapshot.mode == "never":
             return None

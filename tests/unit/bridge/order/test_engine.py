@@ -349,3 +349,153 @@ def test_what_is_held_is_bounded_by_bytes_and_let_go_in_portions() -> None:
         Position(LSN(200), 6),
     ]
     assert len(topic.records) == 8
+
+
+def test_what_happened_is_counted_for_each_table() -> None:
+    topic = Topic(current={b"1": (b"long", 501)})
+    short = Update(DOCUMENT, None, False, (b"1", b"a", UNCHANGED_TOAST))
+    whole = Update(DOCUMENT, None, False, (b"1", b"a", b"text"))
+    removed = Delete(DOCUMENT, (b"1", None, None), False)
+    truncate = Truncate((DOCUMENT,), False, False)
+    topic.transaction(200, insert(1), insert(2), whole, short, short, removed, removed, truncate, truncate)
+    counts = topic.counts["public.document"]
+    assert (counts.changes, counts.toast_rereads, counts.truncates) == (7, 2, 2)
+
+
+def test_a_replay_skips_a_truncate_that_is_published() -> None:
+    topic = Topic(Progress(LSN(100), Position(LSN(200), 3), 0, SOURCE))
+    truncate = Truncate((DOCUMENT,), False, False)
+    topic.transaction(200, insert(1), truncate, truncate, truncate, insert(2))
+    assert [(key, position.seq) for key, _, position in topic.seen()] == [(b"*", 4), (b'{"id":2}', 5)]
+
+
+def test_a_watched_topic_has_every_key_with_the_transaction_that_touched_it_last() -> None:
+    other = Relation(2, "public", "other", ReplicaIdentity.DEFAULT, DOCUMENT.columns)
+    topic = Topic(current={b"6": (b"long", 501), b"8": (b"long", 501)})
+    recording = topic.touched.watch("t.public.document", ())
+    elsewhere = topic.touched.watch("t.public.other", ())
+    topic.transaction(
+        200,
+        insert(1),
+        Update(DOCUMENT, (b"2", None, None), False, (b"3", b"t", b"text")),
+        Delete(DOCUMENT, (b"4", None, None), False),
+        Insert(other, (b"1", b"t", b"text")),
+        Update(DOCUMENT, (b"5", None, None), False, (b"6", b"t", UNCHANGED_TOAST)),
+        insert(7),  # waits, as all that follows
+        Update(DOCUMENT, None, False, (b"8", b"t", UNCHANGED_TOAST)),
+    )
+    xid = (3 << 32) + 501
+    assert recording.keys == {b'{"id":%d}' % key: xid for key in range(1, 9)}
+    assert elsewhere.keys == {b'{"id":1}': xid}
+    topic.transaction(300, insert(1), Truncate((DOCUMENT,), False, False), xid=502)
+    assert recording.keys[b'{"id":1}'] == xid + 1
+    assert recording.truncated == [xid + 1]
+    assert elsewhere.truncated == []
+
+
+def test_what_was_ready_stays_before_what_is_let_go() -> None:
+    topic = Topic()
+    engine = topic.engine
+    engine.begin(Begin(LSN(200), 1_000, 501))
+    topic.answer(engine.insert(insert(1)))
+    engine.insert(insert(2))
+    engine.update(Update(DOCUMENT, None, False, (b"3", b"a", UNCHANGED_TOAST)))
+    engine.insert(insert(4))
+    engine.update(Update(DOCUMENT, None, False, (b"5", b"a", UNCHANGED_TOAST)))
+    engine.settle()
+    engine.rows([Filled((b"3", b"a", b"long"), False)])
+    engine.rows([Filled((b"5", b"a", b"long"), False)])
+    engine.insert(insert(6))
+    assert [key for _, key, *_ in engine.take()] == [b'{"id":%d}' % key for key in (1, 2, 3, 4, 5, 6)]
+
+
+def test_the_json_document_null_of_an_update() -> None:
+    columns = (*DOCUMENT.columns, Column("j", 3802, -1, "pg_catalog.jsonb", False))
+    relation = Relation(2, "public", "document", ReplicaIdentity.DEFAULT, columns)
+    topic = Topic(current={b"3": (b"long", 501)})
+    topic.transaction(
+        200,
+        Update(relation, None, False, (b"1", b"t", b"text", b"null")),
+        Update(relation, None, False, (b"2", b"t", b"text", None)),
+        Update(relation, None, False, (b"3", b"t", UNCHANGED_TOAST, b"null")),
+    )
+    topic.settle()
+    assert [parse_header(each.header).json_null for each in topic.records] == [(3,), (), (3,)]
+
+
+def test_only_topics_with_a_history_have_old_rows() -> None:
+    """Building the old row costs as much as the new one."""
+    changes = (
+        Update(DOCUMENT, (b"1", b"old", b"long"), True, (b"1", b"new", b"long")),
+        Delete(DOCUMENT, (b"1", b"new", b"long"), True),
+    )
+    plain, kept = Topic(), Topic(histories=frozenset({"t.public.document"}))
+    for topic in (plain, kept):
+        topic.transaction(200, *changes)
+    assert plain.old == [None, None]
+    assert kept.old == [b'{"id":1,"title":"old","body":"long"}', b'{"id":1,"title":"new","body":"long"}']
+
+
+def test_transactions_that_snapshots_may_not_see() -> None:
+    topic = Topic()
+    topic.engine.distrust([7, 8])
+    topic.transaction(200, insert(1))
+    assert topic.engine.unseen == {7, 8, *XIDS}
+    topic.engine.saw(lambda xid: xid < 8)
+    assert topic.engine.unseen == {8, *XIDS}
+
+
+def test_progress_inside_the_first_transaction_after_the_stored_progress() -> None:
+    topic = Topic(Progress(LSN(200), None, 0, SOURCE))
+    assert topic.engine.unpublished_since == 0
+    topic.engine.begin(Begin(LSN(200), 1_000, 501))
+    topic.feed(insert(1))
+    assert topic.engine.progress().partial == Position(LSN(200), 1)
+    assert topic.engine.unpublished_since == 1_000
+
+
+def test_a_definition_is_asked_for_with_the_transaction_that_needs_it() -> None:
+    topic = Topic()
+    topic.transaction(200, insert(1))
+    assert topic.needs == [Definition(DOCUMENT, (3 << 32) + 501)]
+
+
+def test_rows_of_two_tables_are_read_again_one_table_after_the_other() -> None:
+    other = Relation(2, "public", "other", ReplicaIdentity.DEFAULT, DOCUMENT.columns)
+    topic = Topic(current={b"%d" % key: (b"long", 501) for key in (1, 2, 3)})
+    topic.transaction(
+        200,
+        Update(DOCUMENT, None, False, (b"1", b"a", UNCHANGED_TOAST)),
+        Update(other, None, False, (b"2", b"a", UNCHANGED_TOAST)),
+        Update(DOCUMENT, None, False, (b"3", b"a", UNCHANGED_TOAST)),
+    )
+    topic.settle()
+    asked = [(need.table.topic, [row[0] for row in need.rows]) for need in topic.needs if isinstance(need, Rows)]
+    assert asked == [("t.public.document", [b"1", b"3"]), ("t.public.other", [b"2"])]
+    assert [each.topic for each in topic.records] == ["t.public.document", "t.public.other", "t.public.document"]
+
+
+def test_what_was_let_go_counts_no_more_for_the_bounds() -> None:
+    """Neither the bytes of rows nor those of records that only waited."""
+    topic = Topic(current={b"1": (b"long", 501)})
+    title = b"x" * (MAX_HELD_BYTES // 4)
+    for lsn in range(200, 1_000, 100):
+        topic.transaction(
+            lsn, Update(DOCUMENT, None, False, (b"1", title, UNCHANGED_TOAST)), insert(2, title), insert(3, title)
+        )
+        assert topic.engine.holds_records, lsn
+        topic.settle()
+    assert topic.rereads == [1] * 8
+    topic.transaction(2_000, Update(DOCUMENT, None, False, (b"1", title, UNCHANGED_TOAST)), *[insert(2, title)] * 3)
+    assert not topic.engine.holds_records, "a fourth of the limit, four times"
+
+
+def test_progress_ends_before_a_record_that_only_waits() -> None:
+    """The first one that is held need not be the row that is read again: that one may have been answered."""
+    topic = Topic()
+    engine = topic.engine
+    topic.transaction(200, insert(1), Update(DOCUMENT, None, False, (b"3", b"a", UNCHANGED_TOAST)), insert(4))
+    topic.transaction(300, insert(5), Update(DOCUMENT, None, False, (b"6", b"a", UNCHANGED_TOAST)), insert(7))
+    engine.settle()
+    engine.rows([Filled((b"3", b"a", b"long"), False)])
+    assert (engine.progress().lsn, engine.progress().partial) == (LSN(210), Position(LSN(300), 1))

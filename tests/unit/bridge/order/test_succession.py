@@ -186,3 +186,72 @@ def test_a_type_of_a_key_column() -> None:
     assert key_change(replace(price, sql_type="numeric(10,2)", type_oid=1700), price) != ""
     assert key_change(SchemaColumn("id", "int4", 1, 23), SchemaColumn("id", "int8", 1, 20)) == ""
     assert key_change(SchemaColumn("id", "int4", 1), SchemaColumn("id", "text", 1, 25)) == "has type text, before int4"
+
+
+def test_the_reasons_name_what_was_and_what_is() -> None:
+    successions = Successions([written("ab"), written("a", topic="other")])
+    beginning = successions.new_beginning(written("bc"))
+    assert beginning == ("key", "its key is now (b, c), but its topic was written with (a, b)")
+    assert successions.changed_hands(TOPIC, 9) == ("object", "another table has taken this name")
+    successions.wrote(of(("id", 0)))
+    assert successions.new_beginning(of(("id", 1))) == (
+        "uncertain",
+        "nothing on record shows that its key column id is still the same column",
+    )
+    both = replace(of(("id", 1), ("n", 2)), key=("id", "n"))
+    successions.wrote(both)
+    other = replace(of(("id", 1), ("m", 2)), key=("id", "n"))
+    assert successions.new_beginning(other) is None, "a key column that only one of both has tells nothing here"
+
+
+def test_definitions_are_found_by_topic_and_by_table() -> None:
+    definition, other = written("a"), written("b", relation_id=8, topic="other")
+    successions = Successions([definition, other])
+    assert (successions.last(TOPIC), successions.last("other"), successions.last("new")) == (definition, other, None)
+    assert (successions.last_of(7), successions.last_of(8), successions.last_of(9)) == (definition, other, None)
+    left = relation(ReplicaIdentity.DEFAULT, "a")
+    successions.left(replace(left, namespace="hidden", name="u"))
+    assert successions.last_of(7) == replace(definition, namespace="hidden", name="u", topic="")
+    assert successions.last(TOPIC) == definition
+
+
+def test_the_labels_of_a_key_column_stay_while_its_type_does() -> None:
+    labels = ((1, "a"), (2, "b"))
+    mood = SchemaColumn("id", '"public"."mood"', 1, 20000, labels)
+    successions = Successions([replace(of(("id", 1)), columns=(mood,))])
+    of_the_stream = replace(mood, number=0, labels=())
+    (kept,) = successions.kept(replace(of(("id", 0)), columns=(of_the_stream,)), (mood,)).columns
+    assert kept == mood
+    small, large = SchemaColumn("id", "int4", 1, 23, labels), SchemaColumn("id", "int8", 0, 20)
+    successions = Successions([replace(of(("id", 1)), columns=(small,))])
+    (kept,) = successions.kept(replace(of(("id", 0)), columns=(large,)), (replace(large, number=1),)).columns
+    assert kept == replace(large, number=1), "labels are of a type, and this is another one"
+
+
+def test_only_key_columns_get_numbers_here() -> None:
+    successions = Successions([of(("id", 1), ("n", 2))])
+    kept = successions.kept(of(("id", 0), ("n", 0)), columns(("id", 1), ("n", 2)))
+    assert [each.number for each in kept.columns] == [1, 0]
+    read = of(("id", 5), ("n", 0))
+    assert successions.kept(read, columns(("id", 1), ("n", 2))) == read, "a number that was read with its row stays"
+
+
+def test_a_table_that_comes_to_another_topic_keeps_what_is_certain_of_its_columns() -> None:
+    """The definition is that of the table under its former name; the name's former table says nothing."""
+    mine = replace(of(("id", 3)), topic="former")
+    successions = Successions([of(("id", 1), relation_id=8), mine])
+    kept = successions.kept(of(("id", 0)), columns(("id", 3)))
+    assert [each.number for each in kept.columns] == [3]
+    kept = successions.kept(of(("id", 0)), columns(("id", 4)))
+    assert [each.number for each in kept.columns] == [0], "it is another column today"
+    kept = successions.kept(of(("id", 0)), ())
+    assert [each.number for each in kept.columns] == [0], "or gone"
+
+
+def test_a_relation_without_some_key_column_does_not_carry_the_key() -> None:
+    successions = Successions([written("ad")])
+    assert successions.key(relation(ReplicaIdentity.FULL, "abc"), TOPIC, ("a", "b")) == ("a", "b")
+    assert successions.key(relation(ReplicaIdentity.DEFAULT, ""), TOPIC, ("b",)) == ("b",)
+    all_of_it = replace(relation(ReplicaIdentity.FULL, "abc"))
+    assert Successions([written("abc")]).key(all_of_it, TOPIC, tuple("abc")) == ("a", "b", "c")
+    assert Successions([]).key(relation(ReplicaIdentity.DEFAULT, "ab"), TOPIC, ()) == ("a", "b")

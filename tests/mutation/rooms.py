@@ -1,0 +1,51 @@
+"""The code that decides about rows, the tests that know it, and the functions that a run of mutants cannot judge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+
+class Room(NamedTuple):
+    """Code that is mutated together.
+
+    Attributes:
+        code: patterns of its files.
+        tests: what runs first for each mutant; mutmut takes those that reach the mutated function.
+        in_worlds: whether worlds run this code, so that they may notice what these tests did not.
+        left_out: patterns of functions whose mutants say nothing, each with the reason.
+    """
+
+    code: tuple[str, ...]
+    tests: tuple[str, ...]
+    in_worlds: bool = True
+    left_out: Mapping[str, str] = {}
+
+
+_C: Final = "the door to the module in C, which these runs do without; tests/property/test_compiled_*.py use both"
+
+ROOMS: Final[Mapping[str, Room]] = {
+    "order": Room(
+        ("cdc/bridge/order/*.py",),
+        ("tests/unit/bridge",),
+        left_out={
+            "*.engine.xǁEngineǁfeed__*": _C,
+            "*.relations.x_take_rows__*": _C,
+            "*.relations.x__plain__*": _C,
+        },
+    ),
+    "backfill": Room(("cdc/bridge/backfill/*.py",), ("tests/unit/bridge",)),
+    "publish": Room(("cdc/kafka/publish/*.py",), ("tests/unit/kafka", "tests/unit/bridge")),
+    "cut": Room(("cdc/kafka/replay/cut.py",), ("tests/unit/kafka/replay", "tests/unit/sink")),
+    "apply": Room(("cdc/sink/apply/*.py",), ("tests/unit/sink", "tests/unit/kafka/replay")),
+    "contract": Room(("cdc/contract/*.py",), ("tests/unit/contract", "tests/unit/bridge", "tests/unit/spark")),
+    "formats": Room(
+        ("cdc/contract/formats/*.py",),
+        ("tests/unit/contract", "tests/property/test_value_format.py", "tests/property/test_canonical_keys.py"),
+    ),
+    "verdict": Room(
+        ("cdc/spark/reconcile/verdict.py",),
+        ("tests/unit/spark", "tests/property/test_verdicts.py"),
+        in_worlds=False,
+    ),
+}
