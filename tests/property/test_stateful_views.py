@@ -156,6 +156,15 @@ class Twins(RuleBasedStateMachine):
         if self.is_joined:
             self.shown = self._fold(self.log[: self.position])
 
+    @rule(some=changes, pieces=strategies.integers(1, 3))
+    def follow(self, some: Sequence[tuple[RowKey, str | None]], pieces: int) -> None:
+        """All that there is, in so many pieces, and a cut: without it, most examples would see few rows."""
+        self.publish(some)
+        for left in range(pieces, 0, -1):
+            if self.position < len(self.log):
+                self.write(-(-(len(self.log) - self.position) // left))
+        self.cut()
+
     @rule()
     def reopen(self) -> None:
         self._end()
@@ -199,7 +208,7 @@ class Twins(RuleBasedStateMachine):
             side.start(["other.*"])
             side.replica.learn([self._schema()])
             assert side.reader.tables() == {}
-        self.shown, self.is_joined = None, False
+        self.shown, self.is_joined, self.committed = None, False, 0
         self._end()
         self._start()
 
@@ -230,6 +239,7 @@ class Twins(RuleBasedStateMachine):
             restored = side.start(["public.*"])
             side.replica.learn([self._schema()])
             offset = restored.offsets.get((TOPIC, 0))
+            assert (offset or 0) == self.committed
             beginning = side.replica.begin(
                 TOPIC, str(self.topic_id), ends=(len(self.log),), resumes=offset is not None, why_anew=why_anew,
                 is_asked=False, now=1.0,
