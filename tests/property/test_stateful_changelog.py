@@ -33,7 +33,9 @@ KEYS: Final = ("ann", "bob", "cleo", "é", "")
 KINDS: Final = ("seen", "bought", "left")
 
 sent = strategies.lists(
-    strategies.tuples(strategies.integers(0, PARTITIONS - 1), strategies.sampled_from(KEYS), strategies.sampled_from(KINDS)),
+    strategies.tuples(
+        strategies.integers(0, PARTITIONS - 1), strategies.sampled_from(KEYS), strategies.sampled_from(KINDS)
+    ),
     min_size=1,
     max_size=6,
 )
@@ -63,7 +65,7 @@ class Service(RuleBasedStateMachine):
         self.options, self.name = options, unique("state-")
         self.source = f"{self.name}-source"
         make_topic(options, self.source, PARTITIONS, "delete")
-        self.producer = Producer(options)
+        self.producer = Producer({**options})
         self.counts: list[dict[bytes, State]] = [{} for _ in range(PARTITIONS)]
         self.waiting = 0
         self.store = self.opened()

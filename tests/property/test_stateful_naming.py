@@ -1,6 +1,6 @@
-"""Names under random steps, without a server: two tables never share a topic or a replica table, whatever they are called.
+"""Names under random steps: two tables never share a topic or a replica table, whatever they are called.
 
-``SEED=42`` replays a run.
+This needs no server. ``SEED=42`` replays a run.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class ChangingTables(RuleBasedStateMachine):
         if column in self.tables[name]:
             self._do("ALTER TABLE {} DROP COLUMN {}", name, sql.Identifier(column))
         else:
-            self._do("ALTER TABLE {} ADD COLUMN {} {}", name, sql.Identifier(column), sql.SQL(sql_type))  # type: ignore[arg-type]
+            self._do("ALTER TABLE {} ADD COLUMN {} {}", name, sql.Identifier(column), sql.SQL(sql_type))
         self.tables[name] ^= {column}
         self._touch(name)
 
@@ -112,7 +112,7 @@ class ChangingTables(RuleBasedStateMachine):
     @rule(name=names, sql_type=strategies.sampled_from(WIDER))
     def widen_a_type(self, name: str, sql_type: str) -> None:
         name = self._one(name)
-        wider = sql.SQL(sql_type)  # type: ignore[arg-type]
+        wider = sql.SQL(sql_type)
         self._do("ALTER TABLE {} ALTER COLUMN n TYPE {} USING n::text::{}", name, wider, wider)
         self._touch(name)
 
@@ -120,8 +120,8 @@ class ChangingTables(RuleBasedStateMachine):
     @rule(name=names, key=strategies.sampled_from(KEYS))
     def change_the_key(self, name: str, key: tuple[str, ...]) -> None:
         name = self._one(name)
-        found = "SELECT conname FROM pg_constraint WHERE contype = 'p' AND conrelid = (SELECT oid FROM pg_class WHERE relname = %s AND relkind = 'r')"
-        [(former,)] = self.source.execute(found, [name]).fetchall()
+        found = "SELECT conname FROM pg_constraint WHERE contype = 'p' AND conrelid = %s::regclass"
+        [(former,)] = self.source.execute(found, [sql.Identifier(name).as_string(self.source)]).fetchall()
         listed = sql.SQL(", ").join(map(sql.Identifier, key))
         self._do("ALTER TABLE {} DROP CONSTRAINT {}, ADD PRIMARY KEY ({})", name, sql.Identifier(former), listed)
         self._touch(name)
@@ -206,22 +206,28 @@ class ChangingTables(RuleBasedStateMachine):
     def _do(self, statement: str, table: str, *values: sql.Composable | str | int) -> int:
         """How many rows it changed."""
         filled = [each if isinstance(each, sql.Composable) else sql.Literal(each) for each in values]
-        text = sql.SQL(statement)  # type: ignore[arg-type]
+        text = sql.SQL(statement)
         return self.source.execute(text.format(sql.Identifier(table), *filled)).rowcount
 
     def _do_what_the_sink_asks_for(self) -> None:
         """A column whose type the replica's cannot hold is the only reason that may stop a table here."""
-        try:
-            stopped = self.live.replica.execute("SELECT reason FROM cdc.mirrored_table WHERE state = 'stopped'")
-        except psycopg.Error:  # the sink makes its schema at its first start
-            return
-        for (reason,) in stopped:
+        asked_for = self._stopped()
+        for reason in asked_for:
             asked = re.search(r"which it cannot hold unchanged.*?(ALTER TABLE .*?;)", reason, re.DOTALL)
             assert asked, reason
             self.live.replica.execute(asked[1])
-        if stopped:
-            self.live.sink.stop()
+        if asked_for:
+            self.live.sink.kill()
             self.live.sink.start()
+            eventually(lambda: not asked_for & self._stopped(), message=lambda: str(self._stopped()))
+
+    def _stopped(self) -> set[str]:
+        """Why tables are stopped."""
+        try:
+            found = self.live.replica.execute("SELECT reason FROM cdc.mirrored_table WHERE state = 'stopped'")
+        except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):  # the sink has yet to make it
+            return set()
+        return {reason for (reason,) in found}
 
 
 @pytest.fixture

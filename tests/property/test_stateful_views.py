@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -39,7 +40,7 @@ BLOCK_BYTES: Final = 500
 TOPIC: Final = "x.public.items"
 NAMES: Final = ("items", "renamed")
 SOURCE: Final = SourceIdentity("7", 1, 5)
-INDEXES: Final = (("color",), ("color", "id"))
+INDEXES: Final[tuple[tuple[str, ...], ...]] = (("color",), ("color", "id"))
 COLUMNS: Final = (SchemaColumn("region", "text"), SchemaColumn("id", "int4"), SchemaColumn("color", "text"))
 
 Row = dict[str, Any]
@@ -291,10 +292,10 @@ class Twins(RuleBasedStateMachine):
             "other": lambda: view.count(f"public.{NAMES[1 - NAMES.index(self.name)]}"),
         }
         for region in REGIONS:
-            asked[f"of {region}"] = lambda region=region: self._pages(view, Range(prefix=(region,), limit=2))
-            asked[f"beginning {region}"] = lambda region=region: self._pages(view, Range(text=region, limit=2))
+            asked[f"of {region}"] = partial(self._pages, view, Range(prefix=(region,), limit=2))
+            asked[f"beginning {region}"] = partial(self._pages, view, Range(text=region, limit=2))
         for color in COLORS[:2]:
-            asked[f"by {color}"] = lambda color=color: self._pages(view, Range(by={"color": color}, limit=2))
+            asked[f"by {color}"] = partial(self._pages, view, Range(by={"color": color}, limit=2))
         told: dict[str, Any] = {"facts": {name: msgspec.structs.asdict(each) for name, each in facts.items()}}
         for what, ask in asked.items():
             try:
