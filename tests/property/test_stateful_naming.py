@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 from hypothesis import strategies
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import initialize, rule
 
 from cdc.base.errors import ConfigError
 from cdc.base.table_names import parts, qualified
@@ -17,7 +17,7 @@ from cdc.contract.naming import topic_name
 from cdc.contract.record import SchemaColumn, TableSchema
 from cdc.sink.replica import ReplicaName, ReplicaNaming
 from tests.support.soak import times
-from tests.support.stateful import run_machine
+from tests.support.stateful import Machine, run_machine
 
 PIECES: Final = ("a", "A", "b", ".", "_", "-", "-2E", '"', " ", "é", "e\u0301", "ß", "x" * 31)
 LONGEST: Final = 63
@@ -28,7 +28,7 @@ tables = strategies.lists(strategies.sampled_from(PIECES), min_size=1, max_size=
 """Few enough to meet again."""
 
 
-class Names(RuleBasedStateMachine):
+class Names(Machine):
     """A naming, with all that it was asked for.
 
     Attributes:

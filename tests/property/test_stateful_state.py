@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 import pytest
 from confluent_kafka import Producer
 from hypothesis import strategies
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from hypothesis.stateful import precondition, rule
 
 from cdc.base.errors import FencedError, ValueRefused, VersionConflict
 from cdc.kafka.brokers import BrokerAdmin
@@ -22,7 +22,7 @@ from cdc.lab.stack import Kafka
 from cdc.state import ABSENT, StateProducer, StateReader, TopicsConfig
 from tests.support.names import unique
 from tests.support.soak import times
-from tests.support.stateful import run_machine
+from tests.support.stateful import Machine, run_machine
 from tests.support.waiting import eventually
 
 QUICKLY_CLEANED: Final = TopicsConfig(
@@ -53,7 +53,7 @@ def spelled(key: Key) -> bytes:
     return json.dumps({name: key[name] for name in COLUMNS}, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-class StateTopic(RuleBasedStateMachine):
+class StateTopic(Machine):
     """A topic, its writer, a follower from the beginning, and the dictionary."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -173,10 +173,12 @@ class StateTopic(RuleBasedStateMachine):
         eventually(is_cleaned)
         self._compare_all()
 
-    def teardown(self) -> None:
+    def finish(self) -> None:
         self.reopen()
         self.follow()
         self.read_from_the_beginning()
+
+    def close(self) -> None:
         self.follower.close()
         self.writer.close()
 

@@ -15,7 +15,7 @@ from typing import Final
 import psycopg
 import pytest
 from hypothesis import strategies
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from hypothesis.stateful import precondition, rule
 from psycopg import sql
 
 from cdc.base.errors import CdcError
@@ -24,7 +24,7 @@ from cdc.lab.stack import Kafka, Postgres
 from tests.support.deployment import Deployment, deployed
 from tests.support.servers import fresh_database
 from tests.support.soak import times
-from tests.support.stateful import run_machine
+from tests.support.stateful import Machine, run_machine
 from tests.support.waiting import eventually
 
 NAMES: Final = ("items", "Items", "order", "a.b", "a_b", "a-2Eb", "é" * 31 + "x", 'x"y')
@@ -39,7 +39,7 @@ columns = strategies.sampled_from(COLUMNS)
 numbers = strategies.integers(1, 5)
 
 
-class ChangingTables(RuleBasedStateMachine):
+class ChangingTables(Machine):
     """A database whose tables change, with its bridge, its sink and its replica.
 
     Attributes:
@@ -182,12 +182,12 @@ class ChangingTables(RuleBasedStateMachine):
 
         eventually(equal, times(10, soak=30), lambda: failure)
 
-    def teardown(self) -> None:
-        try:
-            self.settle()
-            self.live.stop()
-        finally:
-            self.stack.close()
+    def finish(self) -> None:
+        self.settle()
+        self.live.stop()
+
+    def close(self) -> None:
+        self.stack.close()
 
     def _create(self, name: str) -> None:
         self._do("CREATE TABLE {} (id integer, code text NOT NULL, n integer, PRIMARY KEY (id))", name)

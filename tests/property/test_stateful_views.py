@@ -15,7 +15,7 @@ import msgspec
 import orjson
 import pytest
 from hypothesis import strategies
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from cdc.base.config import ViewConfig
 from cdc.base.errors import StoreRefused
@@ -33,7 +33,7 @@ from cdc.views.table.table_view import TableView
 from cdc.views.table.writer import ViewReplica
 from tests.integration.views.store.redis_place import Prefix
 from tests.support.soak import times
-from tests.support.stateful import run_machine
+from tests.support.stateful import Machine, run_machine
 from tests.support.views import look
 
 BLOCK_BYTES: Final = 500
@@ -102,7 +102,7 @@ class Side:
         return self.replica.restore()
 
 
-class Twins(RuleBasedStateMachine):
+class Twins(Machine):
     """Two views that are filled alike from one topic, and what readers must see.
 
     Attributes:
@@ -227,7 +227,7 @@ class Twins(RuleBasedStateMachine):
         for side in self.sides:
             assert look(side.read_from, f"public.{self.name}") is not None
 
-    def teardown(self) -> None:
+    def close(self) -> None:
         for side in self.sides:
             if hasattr(side, "store"):
                 side.store.close()

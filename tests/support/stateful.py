@@ -21,6 +21,24 @@ from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 set_hypothesis_home_dir(Path(tempfile.gettempdir()) / "cdc-tests-hypothesis")
 
 
+class Machine(RuleBasedStateMachine):
+    """A machine with a last check, which is left out when a step has failed: what failed first is to be told."""
+
+    def finish(self) -> None:
+        """The last check, of all that the steps have left."""
+
+    def close(self) -> None:
+        """Gives back what the machine holds, whatever has happened."""
+
+    def teardown(self) -> None:
+        """What hypothesis calls at the end of each example."""
+        try:
+            if sys.exc_info()[0] is None:
+                self.finish()
+        finally:
+            self.close()
+
+
 def run_machine(machine: Callable[[], RuleBasedStateMachine], *, examples: int, steps: int) -> None:
     """Lets machines take random steps, and shrinks what fails.
 
