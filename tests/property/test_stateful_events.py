@@ -168,4 +168,4 @@ class Accounts(Machine):
 @pytest.mark.timeout(times(600, soak=7200))
 def test_each_state_is_what_its_events_come_to(kafka: Kafka) -> None:
     options = {"bootstrap.servers": kafka.bootstrap}
-    run_machine(lambda: Accounts(options), examples=times(8, soak=300), steps=times(20, soak=100))
+    run_machine(lambda: Accounts(options), examples=times(6, soak=300), steps=times(20, soak=100))
