@@ -274,8 +274,10 @@ def _fit(
             raise TableRefused(
                 f"column {column!r} of replica table {name} has type {found[column].replica_type}, "
                 f"and the source's is {printed[column]}, which it cannot hold unchanged",
+                # The source may have dropped the column and added another one of that name: no value converts then.
                 remedy=f"ALTER TABLE {quoted_name(name)} ALTER COLUMN {quoted} TYPE {sql_type} "
-                f"USING {quoted}::{sql_type};  then restart the sink",
+                f"USING {quoted}::{sql_type};  then restart the sink. If PostgreSQL cannot convert the values: "
+                f"ALTER TABLE {quoted_name(name)} DROP COLUMN {quoted};  and the sink reads the topic again",
             )
     return [column for column in types if column not in found]
 
