@@ -61,7 +61,7 @@ def audit(records: Iterable[StoredRecord]) -> list[str]:
 
 def read_records(bootstrap: str, topics: Sequence[str]) -> list[StoredRecord]:
     """Committed records of ``topics`` up to their end now, in partition order, of a topic's partitions one by one."""
-    missing = {(topic, partition): end for topic, partition, end in _ends(bootstrap, topics)}
+    missing = {(topic, partition): end for topic, partition, end in ends(bootstrap, topics)}
     records: dict[tuple[str, int], list[StoredRecord]] = defaultdict(list)
     consumer = open_consumer(bootstrap)
     try:
@@ -80,7 +80,8 @@ def read_records(bootstrap: str, topics: Sequence[str]) -> list[StoredRecord]:
     return [record for place in sorted(records) for record in records[place]]
 
 
-def _ends(bootstrap: str, topics: Sequence[str]) -> list[tuple[str, int, int]]:
+def ends(bootstrap: str, topics: Sequence[str]) -> list[tuple[str, int, int]]:
+    """Topic, partition and end of each, with what is not committed yet."""
     # read_uncommitted, because markers of a decided Kafka transaction may still be on their way.
     options = {"bootstrap.servers": bootstrap, "group.id": "ends", "isolation.level": "read_uncommitted"}
     consumer = Consumer(options)
