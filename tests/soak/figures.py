@@ -135,8 +135,8 @@ class Figures:
         section = Section("Load, by profile", [*columns, Column("seconds", "s", 0), *rates])
         for name, load in sorted(self.loads.items()):
             seconds = load.seconds or 1
-            rates_of = {"tps": load.transactions / seconds, "rps": load.rows / seconds}
-            section.add(name, {**vars(load), **rates_of})
+            rows = {"rows": load.rows, "rps": load.rows / seconds} if load.rows else {"rows": None}
+            section.add(name, {**vars(load), "tps": load.transactions / seconds, **rows})
         return section
 
     def _faults(self) -> Section:

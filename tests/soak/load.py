@@ -12,7 +12,8 @@ from typing import Final
 import psycopg
 
 from tests.soak.figures import Load
-from tests.soak.profiles import PROFILES, Connection, Profile
+from tests.soak.profile import Connection, Profile
+from tests.soak.profiles import PROFILES
 from tests.support import bank
 from tests.support.servers import Database
 

@@ -174,7 +174,7 @@ class Soak:
             f"{times[0]:6.0f} s: caught up in {times[1]:.1f} s, {said}, {self._figures.faults.total()} faults so far"
         )
         if found.differences:
-            raise SoakFailed("\n".join(found.differences))
+            raise SoakFailed("\n".join([*found.differences, *self._place.ended()]))
 
     def _catch_up(self) -> None:
         """Wait until the replica holds all that is committed now, and no fault is left to recover from."""
