@@ -63,6 +63,7 @@ class TopicWatch:
         self._heals = config.heals_gaps
         self._thread = Threads(1, "topic-watch")
         self._answer: Future[dict[str, KnownTopic]] | None = None
+        self._asked_for: list[str] = []
         self._interval_s = interval_s
         self._due = time.monotonic() + interval_s
 
@@ -79,7 +80,8 @@ class TopicWatch:
                 self._judge(answer)
         elif time.monotonic() > self._due:
             self._due = time.monotonic() + self._interval_s
-            self._answer = self._thread.submit(look_at, self._admin, list(self._captured.topics))
+            self._asked_for = list(self._captured.topics)
+            self._answer = self._thread.submit(look_at, self._admin, self._asked_for)
 
     def record(self, seen: Mapping[str, KnownTopic]) -> None:
         """Record topics that differ from what is on record, in the open Kafka transaction."""
@@ -98,7 +100,10 @@ class TopicWatch:
         except CdcError as error:
             log.debug("the topics could not be looked at", error=error.message)
             return
-        for gap in topic_gaps(self._recorded, now, self._captured.topics):
+        captured = self._captured.topics
+        # A table may have joined since: the answer says nothing about its topic, which may be on record from before
+        tables = {topic: captured[topic] for topic in self._asked_for if topic in captured}
+        for gap in topic_gaps(self._recorded, now, tables):
             if self._heals and isinstance(gap, TableGap):
                 raise TopicUnavailable(
                     f"{gap.message}; starting again to publish it anew",

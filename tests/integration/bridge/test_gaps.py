@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -277,7 +278,7 @@ def watched(kafka: Kafka, admin: BrokerAdmin) -> tuple[str, Callable[..., TopicW
     create_topic(admin, NewTopic(topic, 1))
     eventually(lambda: look_at(admin, [topic]))
 
-    def watch(*, heals: bool) -> TopicWatch:
+    def watch(*, heals: bool, captured: Any = None, written: list[Any] | None = None) -> TopicWatch:
         config = Config.model_validate(
             {
                 "name": "watched",
@@ -285,11 +286,30 @@ def watched(kafka: Kafka, admin: BrokerAdmin) -> tuple[str, Callable[..., TopicW
                 "kafka": {"bootstrap": kafka.bootstrap},
             }
         )
-        captured = SimpleNamespace(topics={topic: ["public.items"]})
+        captured = captured or SimpleNamespace(topics={topic: ["public.items"]})
         recorded = look_at(admin, [topic])
-        return TopicWatch(config, admin, captured, recorded, lambda *record: None, interval_s=0)
+        write = [] if written is None else written
+        return TopicWatch(config, admin, captured, recorded, lambda *record: write.append(record), interval_s=0)
 
     return topic, watch
+
+
+def test_a_table_that_joins_while_the_brokers_are_asked_has_not_lost_its_topic(
+    watched: tuple[str, Callable[..., TopicWatch]], admin: BrokerAdmin
+) -> None:
+    """It was captured before, and gets its name back: the answer is about the topics of the others."""
+    topic, watch = watched
+    other, written = f"{unique('watched')}.public.others", list[Any]()
+    create_topic(admin, NewTopic(other, 1))
+    eventually(lambda: look_at(admin, [other]))
+    captured = SimpleNamespace(topics={other: ["public.others"]})
+    with closing(watch(heals=False, captured=captured, written=written)) as watching:
+        watching.look()
+        captured.topics = {topic: ["public.items"], other: ["public.others"]}
+        eventually(lambda: watching.look() or written)
+        admin.delete_topics([topic])[topic].result(30)
+        with pytest.raises(TopicGap, match=f"topic '{topic}'"):
+            eventually(lambda: watching.look())
 
 
 @pytest.mark.parametrize(("heals", "raised"), [(False, TopicGap), (True, TopicUnavailable)])
