@@ -92,7 +92,7 @@ KINDS: Final[dict[str, Callable[[Place, float], None]]] = {
 
 
 def chosen(rng: random.Random, kinds: Collection[str]) -> Iterator[Hit]:
-    """Yields hits without end; each kind once before any comes again."""
-    while True:
+    """Yields hits without end, each kind once before any comes again; of no kinds, none."""
+    while kinds:
         for kind in rng.sample(sorted(kinds), len(kinds)):
             yield Hit(kind, rng.uniform(0, _LONGEST_PAUSE_S), rng.uniform(0, _LONGEST_S))

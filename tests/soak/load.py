@@ -107,10 +107,11 @@ class Crew:
                 profile.create(connection)
         self._workers = [Worker(number, source, profiles, rng.randrange(10**6)) for number in range(2)]
         self._clerk = Clerk(source, rng.randrange(10**6))
+        self._all: list[Worker | Clerk] = [*self._workers, self._clerk]
 
     def start(self) -> None:
         """Begin."""
-        for each in (*self._workers, self._clerk):
+        for each in self._all:
             each.start()
 
     def take_turn(self, name: str, *, goes_on: bool) -> None:
@@ -123,7 +124,7 @@ class Crew:
     def standing_still(self) -> Iterator[None]:
         """Between two transactions of each."""
         with ExitStack() as locks:
-            for each in (*self._workers, self._clerk):
+            for each in self._all:
                 locks.enter_context(each.still)
             yield
 
@@ -133,14 +134,14 @@ class Crew:
         Raises:
             BaseException: what somebody died of.
         """
-        for each in (*self._workers, self._clerk):
+        for each in self._all:
             if not each.is_alive():
                 each.finish()
                 raise AssertionError(f"{each.name} has ended")
 
     def finish(self) -> None:
         """Stop, and raise what somebody died of."""
-        for each in (*self._workers, self._clerk):
+        for each in self._all:
             each.finish()
 
     def loads(self) -> dict[str, Load]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from cdc.lab.stack import KafkaBroker, PostgresServer
 from tests.support import bank
@@ -51,7 +51,7 @@ def opened(folder: Path, delivery: str) -> Iterator[Place]:
         source, replica = (Database("postgres", each.dsn()) for each in (source_server, replica_server))
         source.execute(f"create schema {SCHEMA}")
         bank.create(source)
-        sections = {
+        sections: dict[str, dict[str, Any]] = {
             "source": {"tables": [f"{each}.*" for each in CAPTURED]},
             "topics": {"partitions": 2, "segment_ms": _SEGMENT_MS},
         }

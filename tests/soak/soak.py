@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -69,7 +68,7 @@ class Soak:
         self._comparison = Comparison(place)
         self._recoveries: list[Recovery] = []
         self._here, self._cut = ZERO, ZERO
-        self._turns: Counter[str] = Counter()
+        self._turns = dict.fromkeys(plan.profiles, 0.0)
         self._began = self._looked = time.monotonic()
 
     def run(self) -> None:
@@ -102,7 +101,7 @@ class Soak:
         """Take over what threads have counted."""
         self._figures.loads = self._crew.loads()
         for name, load in self._figures.loads.items():
-            load.seconds = self._turns.total() if name == "bank" else self._turns[name]
+            load.seconds = sum(self._turns.values()) if name == "bank" else self._turns[name]
         self._figures.cuts, self._figures.looks = self._watcher.seen.cuts, self._watcher.seen.looks
 
     def _load_and_faults(self) -> None:
@@ -110,20 +109,20 @@ class Soak:
         end = min(time.monotonic() + self._plan.check_every_s, self._began + self._plan.seconds)
         self._looked = time.monotonic()
         while True:
-            hit = next(self._hits)
-            due = time.monotonic() + hit.pause_s
+            hit = next(self._hits, None)
+            due = time.monotonic() + hit.pause_s if hit else end
             while time.monotonic() < min(due, end):
                 self._pass_turn()
                 self._look()
                 threading.Event().wait(_LOOK_EVERY_S)
-            if due > end:
+            if hit is None or due > end:
                 return
             self._hit(hit)
 
     def _pass_turn(self) -> None:
         """Each profile has as much time between two checks as the others."""
         names, now = self._plan.profiles, time.monotonic()
-        name = names[int(self._turns.total() * len(names) / self._plan.check_every_s) % len(names)]
+        name = names[int(sum(self._turns.values()) * len(names) / self._plan.check_every_s) % len(names)]
         self._turns[name] += now - self._looked
         self._looked = now
         self._crew.take_turn(name, goes_on=self._here - self._cut < _FARTHEST)
