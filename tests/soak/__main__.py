@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import traceback
@@ -49,6 +50,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     """Returns the exit code: 1 if anything failed."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background jobs ignore it
     chosen = arguments()
     seed = random.SystemRandom().getrandbits(32) if chosen.seed is None else chosen.seed
     say(f"replay with: python -m tests.soak --seed {seed}")
@@ -69,7 +71,7 @@ def main() -> int:
     say("\n" + figures.text())
     if is_cut_short:
         say("cut short with Ctrl-C")
-    if figures.failures:
+    if figures.failures or not figures.checks:
         say(f"logs of bridge and sink: {folder}")
         return 1
     shutil.rmtree(folder)

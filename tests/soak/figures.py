@@ -95,6 +95,7 @@ class Figures:
     Attributes:
         recoveries: seconds from a fault until the replica held all that was committed when it was over, by kind.
         looks: how often the watcher compared two tables of the replica, in ``cuts`` different cuts.
+        waited_s: for so long the profiles wrote nothing, because the replica was too far away.
     """
 
     loads: dict[str, Load] = field(default_factory=lambda: defaultdict(Load))
@@ -105,6 +106,7 @@ class Figures:
     failures: list[str] = field(default_factory=list)
     looks: int = 0
     cuts: int = 0
+    waited_s: float = 0
 
     def judge(self) -> None:
         """Count what grew too much among the failures."""
@@ -137,6 +139,7 @@ class Figures:
             seconds = load.seconds or 1
             rows = {"rows": load.rows, "rps": load.rows / seconds} if load.rows else {"rows": None}
             section.add(name, {**vars(load), "tps": load.transactions / seconds, **rows})
+        section.notes.append(f"for {self.waited_s:,.0f} s of that time, the load waited for the replica")
         return section
 
     def _faults(self) -> Section:

@@ -64,6 +64,7 @@ class Soak:
         rng = random.Random(plan.seed)
         self._crew = Crew(place.live.source, plan.profiles, rng)
         self._hits: Iterator[Hit] = chosen(rng, plan.kinds)
+        self._next = next(self._hits, None)
         self._watcher = bank.Watcher(place.live.replica)
         self._comparison = Comparison(place)
         self._recoveries: list[Recovery] = []
@@ -108,26 +109,28 @@ class Soak:
         """Until the next check is due."""
         end = min(time.monotonic() + self._plan.check_every_s, self._began + self._plan.seconds)
         self._looked = time.monotonic()
-        while True:
-            hit = next(self._hits, None)
-            due = time.monotonic() + hit.pause_s if hit else end
+        while (now := time.monotonic()) < end:
+            due = now + self._next.pause_s if self._next else end
             while time.monotonic() < min(due, end):
                 self._pass_turn()
                 self._look()
                 threading.Event().wait(_LOOK_EVERY_S)
-            if hit is None or due > end:
-                return
-            self._hit(hit)
+            if self._next is not None and due <= end:
+                self._hit(self._next)
+                self._next = next(self._hits)
 
     def _pass_turn(self) -> None:
         """Each profile has as much time between two checks as the others."""
         names, now = self._plan.profiles, time.monotonic()
         name = names[int(sum(self._turns.values()) * len(names) / self._plan.check_every_s) % len(names)]
         self._turns[name] += now - self._looked
+        goes_on = self._here - self._cut < _FARTHEST
+        self._figures.waited_s += 0 if goes_on else now - self._looked
         self._looked = now
-        self._crew.take_turn(name, goes_on=self._here - self._cut < _FARTHEST)
+        self._crew.take_turn(name, goes_on=goes_on)
 
     def _hit(self, hit: Hit) -> None:
+        self._look()  # what has ended by itself must not look as if this had ended it
         self._figures.faults[hit.kind] += 1
         began = time.monotonic()
         KINDS[hit.kind](self._place, hit.lasts_s)
@@ -138,6 +141,8 @@ class Soak:
         if ended := self._place.ended():
             raise SoakFailed("\n".join(ended))
         self._crew.look()
+        if not self._watcher.is_alive():
+            self._watcher.finish()
         if self._watcher.seen.faults:
             raise SoakFailed("; ".join(self._watcher.seen.faults))
         self._ask()
