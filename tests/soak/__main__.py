@@ -6,6 +6,7 @@ The seed decides the choices of load and faults; how they meet is up to the mach
 from __future__ import annotations
 
 import argparse
+import logging
 import random
 import shutil
 import signal
@@ -51,6 +52,7 @@ def arguments() -> argparse.Namespace:
 def main() -> int:
     """Returns the exit code: 1 if anything failed."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background jobs ignore it
+    logging.getLogger("psycopg").setLevel(logging.ERROR)  # sessions that faults end are no news
     chosen = arguments()
     seed = random.SystemRandom().getrandbits(32) if chosen.seed is None else chosen.seed
     say(f"replay with: python -m tests.soak --seed {seed}")
