@@ -94,8 +94,9 @@ test-integration: $(STAMP) ## rooms against real servers
 test-matrix: $(STAMP) ## rooms against PostgreSQL 14 to 18 (more than an hour; MAJORS=14 for one of them)
 	@$(BIN)/python -m pytest tests/integration tests/property --pg-majors=$(MAJORS)
 
-soak: $(STAMP) ## what meets kills and loads at random, many times instead of a few; SEED=n replays a run
+soak: $(STAMP) ## what meets kills and loads at random, many times; then MINUTES (30) of load and faults, with figures
 	@SOAK=1 $(BIN)/python -m pytest tests -m soak
+	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),30) $(if $(SEED),--seed $(SEED))
 
 test-install: $(STAMP) ## wheel and sdist in bare environments, on each Python 3.11 to 3.14 that is here
 	@$(BIN)/python -m pytest -m '' tests/install/test_wheel.py tests/install/every_python.py tests/install/test_address_sanitizer.py

@@ -6,14 +6,31 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from cdc.contract.header import TRUNCATE
 from cdc.contract.ports import StoredRecord
 from cdc.lab.proof.topic_side import EndSeen, open_consumer, poll, read_header
 from tests.support.waiting import eventually
 
 _TIMEOUT_S = 30.0
+
+
+class _Kind(Enum):
+    ROW = auto()
+    DELETED = auto()
+    EMPTIED = auto()
+
+
+_MAY_FOLLOW: Final[dict[_Kind, set[_Kind]]] = {
+    _Kind.ROW: set(),
+    _Kind.DELETED: {_Kind.ROW},
+    _Kind.EMPTIED: {_Kind.ROW, _Kind.DELETED},
+}
+"""At the same position: the tombstones of a table that begins anew have that of the change that showed it."""
 
 
 @dataclass
@@ -27,12 +44,12 @@ class TopicAudit:
     records: int = 0
     faults: list[str] = field(default_factory=list)
     _partitions: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
-    _keys: dict[tuple[str, bytes], tuple[int, int, int, bool]] = field(default_factory=dict)
+    _keys: dict[tuple[str, bytes], tuple[int, int, int, _Kind]] = field(default_factory=dict)
 
     def add(self, record: StoredRecord) -> None:
         """Take a record; those of one partition in their order."""
         self.records += 1
-        lsn, seq, _ = read_header(record.header)
+        lsn, seq, fields = read_header(record.header)
         here = int(lsn), seq
         where = f"{record.topic}[{record.partition}]@{record.offset} {record.key!r} at {lsn}#{seq}"
         last = self._partitions.get((record.topic, record.partition), (0, 0))
@@ -40,15 +57,16 @@ class TopicAudit:
             self.faults.append(f"{where}: behind a record of {last[0]:X}#{last[1]} in the same partition")
         self._partitions[record.topic, record.partition] = here
         key = record.topic, record.key or b""
-        partition, before_lsn, before_seq, was_row = self._keys.get(key, (record.partition, 0, 0, True))
+        kind = _Kind.ROW if record.value is not None else _Kind.EMPTIED if fields["op"] == TRUNCATE else _Kind.DELETED
+        partition, before_lsn, before_seq, was = self._keys.get(key, (record.partition, 0, 0, _Kind.ROW))
         before = before_lsn, before_seq
         if partition != record.partition:
             self.faults.append(f"{where}: the key also lies in partition {partition}")
-        if here == before and (was_row or record.value is None):  # a row behind its table's tombstones is none
+        if here == before and kind not in _MAY_FOLLOW[was]:
             self.faults.append(f"{where}: came twice")
         elif here < before:
             self.faults.append(f"{where}: went back from {before[0]:X}#{before[1]}")
-        self._keys[key] = record.partition, *here, record.value is not None
+        self._keys[key] = record.partition, *here, kind
 
 
 def audit(records: Iterable[StoredRecord]) -> list[str]:
@@ -61,7 +79,7 @@ def audit(records: Iterable[StoredRecord]) -> list[str]:
 
 def read_records(bootstrap: str, topics: Sequence[str]) -> list[StoredRecord]:
     """Committed records of ``topics`` up to their end now, in partition order, of a topic's partitions one by one."""
-    missing = {(topic, partition): end for topic, partition, end in _ends(bootstrap, topics)}
+    missing = {(topic, partition): end for topic, partition, end in ends(bootstrap, topics)}
     records: dict[tuple[str, int], list[StoredRecord]] = defaultdict(list)
     consumer = open_consumer(bootstrap)
     try:
@@ -80,7 +98,8 @@ def read_records(bootstrap: str, topics: Sequence[str]) -> list[StoredRecord]:
     return [record for place in sorted(records) for record in records[place]]
 
 
-def _ends(bootstrap: str, topics: Sequence[str]) -> list[tuple[str, int, int]]:
+def ends(bootstrap: str, topics: Sequence[str]) -> list[tuple[str, int, int]]:
+    """Topic, partition and end of each, with what is not committed yet."""
     # read_uncommitted, because markers of a decided Kafka transaction may still be on their way.
     options = {"bootstrap.servers": bootstrap, "group.id": "ends", "isolation.level": "read_uncommitted"}
     consumer = Consumer(options)

@@ -41,7 +41,8 @@ class TopicCopy:
         records: number of committed records; ``tombstones`` of them have a null value.
         backward: coordinates of records with a lower (lsn, seq) than an earlier record of the same partition.
         duplicates: coordinates of records that repeat the (key, lsn, seq) of another one. A tombstone followed by a row
-            is not a duplicate: that happens when a table was created again.
+            is not a duplicate, nor is one that empties a topic and is followed by a delete: that happens when a table
+            was created again, at the position of the first change that shows it.
         toast_newer: number of records with ``toast=newer``.
     """
 
@@ -51,7 +52,7 @@ class TopicCopy:
     backward: list[str] = field(default_factory=list)
     duplicates: list[str] = field(default_factory=list)
     toast_newer: int = 0
-    _seen: set[tuple[bytes, int, int, bool]] = field(default_factory=set)
+    _seen: set[tuple[bytes, int, int, str]] = field(default_factory=set)
     _last: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def add(self, record: StoredRecord) -> None:
@@ -61,7 +62,7 @@ class TopicCopy:
         coordinates = f"{record.topic}[{record.partition}]@{record.offset} {key.decode()} {lsn}#{seq}"
         if (lsn, seq) < self._last.get(record.partition, (0, 0)):
             self.backward.append(coordinates)
-        change = key, lsn, seq, record.value is None
+        change = key, lsn, seq, fields["op"] if record.value is None else ""
         if change in self._seen:
             self.duplicates.append(coordinates)
         self._last[record.partition] = lsn, seq

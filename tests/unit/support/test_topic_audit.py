@@ -20,6 +20,21 @@ def test_positions_that_only_grow_pass() -> None:
     assert audit([*GOOD, record("c", "0/1", 1, partition=1)]) == []
 
 
+def tombstone(op: str) -> StoredRecord:
+    return record("a", "2/0", 1)._replace(value=None, header=f"v=1;op={op};lsn=2/0;seq=1;xid=1;ts=0;schema=0".encode())
+
+
+def test_a_change_has_the_position_of_the_tombstones_that_it_caused() -> None:
+    """Of a table that begins anew: the first change of the new table is one of a key that the former one had."""
+    assert audit([*GOOD, tombstone("t"), tombstone("d")]) == []
+    assert audit([*GOOD, tombstone("t"), record("a", "2/0", 1)]) == []
+
+
+@pytest.mark.parametrize("twice", ["dd", "tt", "dt", "tdd"])
+def test_other_tombstones_at_one_position_came_twice(twice: str) -> None:
+    assert any("came twice" in each for each in audit([*GOOD, *map(tombstone, twice)]))
+
+
 @pytest.mark.parametrize(
     ("bad", "fault"),
     [

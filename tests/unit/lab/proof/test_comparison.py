@@ -75,6 +75,16 @@ def test_a_record_that_comes_twice_is_seen():
     assert not copy.backward
 
 
+@pytest.mark.parametrize(("operations", "duplicates"), [("td", 0), ("dd", 1), ("tt", 1)])
+def test_a_delete_that_shows_that_a_table_is_another_one_is_no_duplicate(operations, duplicates):
+    """The tombstones that empty its topic have the position of that delete."""
+    copy = TopicCopy()
+    for offset, operation in enumerate(operations):
+        header = f"v=1;op={operation};lsn=0/2;seq=1;xid=1;ts=1;schema=0000000000000000".encode()
+        copy.add(StoredRecord("t", 0, offset, b'{"id":1}', None, header))
+    assert len(copy.duplicates) == duplicates
+
+
 SHAPE = TableShape(
     "public.t", (ColumnShape("id", TypeForm.NUMBER, None), ColumnShape("v", TypeForm.TEXT, None)), ("id",)
 )
