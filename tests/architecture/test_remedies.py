@@ -89,6 +89,7 @@ _STATEMENTS: Final = {
     "ALTER TABLE X ADD UNIQUE (X);": f"{_SINK}/test_constraints.py",
     'ALTER TABLE X ALTER COLUMN X TYPE X COLLATE pg_catalog."default";': f"{_SINK}/test_altered.py",
     "ALTER TABLE X ALTER COLUMN X TYPE X USING X::X;": f"{_SINK}/test_key_types.py",
+    "ALTER TABLE X DROP COLUMN X;": f"{_SINK}/test_wider.py",
     "ALTER TABLE X DROP CONSTRAINT X;": f"{_SINK}/test_altered.py",
     "CREATE ROLE X LOGIN REPLICATION;": f"{_SOURCE}/test_connect.py",
     "DELETE FROM cdc.mirrored_table WHERE name = 'X' AND topic = 'X';": f"{_SINK}/test_placement.py",
