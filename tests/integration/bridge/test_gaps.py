@@ -306,7 +306,12 @@ def test_a_table_that_joins_while_the_brokers_are_asked_has_not_lost_its_topic(
     with closing(watch(heals=False, captured=captured, written=written)) as watching:
         watching.look()
         captured.topics = {topic: ["public.items"], other: ["public.others"]}
-        eventually(lambda: watching.look() or written)
+
+        def is_judged() -> bool:
+            watching.look()
+            return bool(written)
+
+        eventually(is_judged)
         admin.delete_topics([topic])[topic].result(30)
         with pytest.raises(TopicGap, match=f"topic '{topic}'"):
             eventually(lambda: watching.look())
