@@ -92,6 +92,9 @@ class Wide:
                 f"alter table soak.{table} alter body set storage external, alter terms set storage external",
             )
         connection.execute("alter table soak.wide_full replica identity full")
+        for table in self._TABLES:
+            for key in range(self._KEYS):
+                changed(connection, self._PUT.format(table, table), key, 300)
 
     def change(self, connection: Connection, rng: random.Random) -> int:
         table, key, other = rng.choice(self._TABLES), rng.randrange(self._KEYS), rng.randrange(self._KEYS)
