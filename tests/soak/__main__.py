@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import logging
 import random
+import shlex
 import shutil
 import signal
 import sys
@@ -20,6 +21,7 @@ from tests.soak.figures import Figures
 from tests.soak.place import opened
 from tests.soak.profiles import PROFILES
 from tests.soak.soak import Plan, Soak, SoakFailed
+from tests.support.versions import DEFAULT, SUPPORTED
 
 
 def say(line: str) -> None:
@@ -45,6 +47,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--fault", action="append", choices=KINDS, help="a kind of fault (default: all)")
     parser.add_argument("--no-faults", action="store_true", help="load and checks only: does memory grow?")
     parser.add_argument("--check-every", type=float, default=180, metavar="S", help="seconds (default: %(default)s)")
+    parser.add_argument(
+        "--major", type=int, choices=SUPPORTED, default=DEFAULT, help="of the source (default: %(default)s)"
+    )
     parser.add_argument("--delivery", choices=("transactional", "idempotent"), default="transactional")
     return parser.parse_args()
 
@@ -55,13 +60,14 @@ def main() -> int:
     logging.getLogger("psycopg").setLevel(logging.ERROR)  # sessions that faults end are no news
     chosen = arguments()
     seed = random.SystemRandom().getrandbits(32) if chosen.seed is None else chosen.seed
-    say(f"replay with: python -m tests.soak --seed {seed}")
+    given = [] if chosen.seed is not None else ["--seed", str(seed)]
+    say(f"replay with: {shlex.join(['python', '-m', 'tests.soak', *sys.argv[1:], *given])}")
     kinds = [] if chosen.no_faults else chosen.fault or list(KINDS)
     plan = Plan(chosen.profile or list(PROFILES), kinds, chosen.minutes * 60, chosen.check_every, seed)
     folder, figures = Path(tempfile.mkdtemp(prefix="cdc-soak-")), Figures()
     is_cut_short = False
     try:
-        with opened(folder, chosen.delivery) as place:
+        with opened(folder, chosen.delivery, chosen.major) as place:
             Soak(place, plan, figures, say).run()
     except KeyboardInterrupt:
         is_cut_short = True

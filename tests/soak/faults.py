@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import psycopg
 
+from cdc.lab.stack import PostgresServer
 from tests.soak.place import Place
 from tests.support.bridge_process import CdcProcess
 from tests.support.deployment import Deployment
@@ -67,12 +68,13 @@ def restart_broker(place: Place, lasts_s: float) -> None:
     place.broker.restart()
 
 
-def stop_source(place: Place, lasts_s: float) -> None:
-    """The source is stopped without a checkpoint (``pg_ctl stop -m immediate``), and recovers at its start."""
-    os.kill(place.source_server.pid, signal.SIGQUIT)
-    eventually(lambda: not place.source_server.pid)
+def stop_at_once(server_of: Callable[[Place], PostgresServer], place: Place, lasts_s: float) -> None:
+    """A server is stopped without a checkpoint (``pg_ctl stop -m immediate``), and recovers at its start."""
+    server = server_of(place)
+    os.kill(server.pid, signal.SIGQUIT)
+    eventually(lambda: not server.pid)
     _last(lasts_s / 4)
-    place.source_server.restart()
+    server.restart()
 
 
 def _last(seconds: float) -> None:
@@ -87,7 +89,8 @@ KINDS: Final[dict[str, Callable[[Place, float], None]]] = {
     "source sessions ended": partial(terminate, lambda live: live.source),
     "replica sessions ended": partial(terminate, lambda live: live.replica),
     "broker killed": restart_broker,
-    "source stopped": stop_source,
+    "source stopped": partial(stop_at_once, lambda place: place.source_server),
+    "replica stopped": partial(stop_at_once, lambda place: place.replica_server),
 }
 
 

@@ -24,7 +24,7 @@ class Limit(NamedTuple):
     share: float = 0
 
 
-MEMORY: Final = Limit(30 * MB, 0.3)
+MEMORY: Final = Limit(30 * MB, 0.2)
 DESCRIPTORS: Final = Limit(10)
 
 

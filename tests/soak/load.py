@@ -23,11 +23,10 @@ _LOCK_TIMEOUT: Final = "-c lock_timeout=2s"
 _REFUSED: Final = (
     psycopg.errors.DeadlockDetected,
     psycopg.errors.LockNotAvailable,
-    psycopg.errors.UniqueViolation,
-    psycopg.errors.UndefinedTable,
-    psycopg.errors.UndefinedColumn,
-    psycopg.errors.DuplicateTable,
-    psycopg.errors.DuplicateColumn,
+    psycopg.IntegrityError,
+    psycopg.InternalError,
+    psycopg.NotSupportedError,
+    psycopg.ProgrammingError,
 )
 """What two sessions that get in each other's way are told."""
 
@@ -66,6 +65,8 @@ class Worker(bank.Guarded):
         try:
             with self._connection.transaction(force_rollback=rolls_back):
                 rows = profile.change(self._connection, self._random)
+        except psycopg.errors.SyntaxError:
+            raise
         except _REFUSED:
             load.refused += 1
             return

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from cdc.lab.stack import KafkaBroker, PostgresServer
+from cdc.lab.stack import KafkaBroker, PostgresMajor, PostgresServer
 from tests.support import bank
 from tests.support.bridge_process import CdcProcess
 from tests.support.deployment import Deployment, deployed
@@ -16,8 +16,13 @@ from tests.support.servers import Database, OwnStack
 
 SCHEMA: Final = "soak"
 CAPTURED: Final = ("public", SCHEMA)
-_SEGMENT_MS: Final = 60_000
-"""Short, so that Kafka compacts the topics while they are written and read."""
+_COMPACTED_SOON: Final = {
+    "segment_ms": 30_000,
+    "min_compaction_lag_ms": 30_000,
+    "max_compaction_lag_ms": 60_000,
+    "min_cleanable_dirty_ratio": 0.01,
+}
+"""So that Kafka compacts the topics again and again, while they are written and read."""
 
 
 @dataclass(frozen=True)
@@ -44,16 +49,17 @@ class Place:
 
 
 @contextmanager
-def opened(folder: Path, delivery: str) -> Iterator[Place]:
+def opened(folder: Path, delivery: str, major: PostgresMajor) -> Iterator[Place]:
     """Start the servers, make the tables of the bank, and the schema of the load; ``folder`` gets the logs."""
     with closing(OwnStack()) as servers:
-        broker, source_server, replica_server = servers.kafka(), servers.postgres(), servers.postgres(18)
+        broker, source_server = servers.kafka(), servers.postgres(major)
+        replica_server = servers.postgres(16 if major == 18 else 18)
         source, replica = (Database("postgres", each.dsn()) for each in (source_server, replica_server))
         source.execute(f"create schema {SCHEMA}")
         bank.create(source)
         sections: dict[str, dict[str, Any]] = {
             "source": {"tables": [f"{each}.*" for each in CAPTURED]},
-            "topics": {"partitions": 2, "segment_ms": _SEGMENT_MS},
+            "topics": {"partitions": 2, **_COMPACTED_SOON},
         }
         with deployed(source, broker.bootstrap, replica, folder, sections, CdcProcess) as live:
             live.deliver(delivery)

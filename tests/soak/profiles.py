@@ -8,6 +8,7 @@ from typing import Final
 
 from tests.soak.altering import Ddl
 from tests.soak.profile import Connection, Profile, changed
+from tests.soak.regression import Regression
 
 
 class Small:
@@ -142,4 +143,5 @@ PROFILES: Final[dict[str, Callable[[], Profile]]] = {
     "wide": Wide,
     "many": Many,
     "ddl": Ddl,
+    "regression": Regression,
 }

@@ -38,8 +38,8 @@ def test_of_few_samples_nothing_is_concluded() -> None:
 @pytest.mark.parametrize(
     ("limit", "before", "after", "exceeds"),
     [
-        (MEMORY, 200 * MB, 261 * MB, True),
-        (MEMORY, 200 * MB, 259 * MB, False),
+        (MEMORY, 200 * MB, 241 * MB, True),
+        (MEMORY, 200 * MB, 239 * MB, False),
         (MEMORY, 50 * MB, 79 * MB, False),
         (MEMORY, 50 * MB, 81 * MB, True),
         (MEMORY, 400 * MB, 100 * MB, False),
