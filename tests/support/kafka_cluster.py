@@ -11,7 +11,7 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -143,6 +143,10 @@ class Node(EmbeddedServer):
         return self.number in seen.brokers
 
 
+def _is_one_of(nodes: Collection[int], client: str) -> bool:
+    return number_of(client) in nodes
+
+
 class Cluster:
     """Three nodes, running while the ``with`` block lasts."""
 
@@ -201,7 +205,7 @@ class Cluster:
         for each in self.nodes:
             others = {other.number for other in self.nodes if (other is node) != (each is node)}
             for wire in each.wires:
-                wire.cut_off(lambda client, others=others: number_of(client) in others)
+                wire.cut_off(partial(_is_one_of, others))
 
     def cut_clients_off(self, node: Node) -> None:
         """Let nothing pass between a node and its clients; the other nodes reach it."""

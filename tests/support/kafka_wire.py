@@ -91,7 +91,7 @@ class KafkaWire:
         self.seen: Counter[int] = Counter()
         self._pause_s, self._bytes_per_s = 0.0, 0.0
         self._open_up, self._open_down, self._whole = threading.Event(), threading.Event(), threading.Event()
-        self._is_cut_off = _nobody
+        self._is_cut_off: Callable[[str], bool] = _nobody
         self._connections: set[_Connection] = set()
         self._lock = threading.Lock()
         self._over = threading.Event()
