@@ -104,6 +104,7 @@ class Figures:
     checks: list[Check] = field(default_factory=list)
     samples: dict[str, list[Sample]] = field(default_factory=lambda: defaultdict(list))
     failures: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
     looks: int = 0
     cuts: int = 0
     waited_s: float = 0
@@ -127,7 +128,8 @@ class Figures:
 
     def _success(self) -> str:
         compared = "all sides were the same" if self.checks else "nothing was compared"
-        return f"{compared}; two tables of the replica agreed in each of {self.looks:,} looks, at {self.cuts:,} cuts"
+        watched = f"two tables of the replica agreed in each of {self.looks:,} looks, at {self.cuts:,} cuts"
+        return "; ".join([compared, *self.remarks, watched])
 
     def _load(self) -> Section:
         columns = [

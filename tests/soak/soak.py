@@ -17,6 +17,7 @@ from cdc.lab.proof.positions import fence, recorded_cut
 from tests.soak.comparison import Comparison
 from tests.soak.faults import KINDS, Hit, chosen
 from tests.soak.figures import Check, Figures, Sample
+from tests.soak.last_checks import can_reconcile, not_said, reconciled
 from tests.soak.load import Crew
 from tests.soak.place import Place
 from tests.support import bank
@@ -93,6 +94,7 @@ class Soak:
             self._count()
         self._crew.finish()
         self._watcher.finish()
+        self._check_once()
         self._place.live.stop()
 
     def _seconds(self) -> float:
@@ -179,6 +181,17 @@ class Soak:
         )
         if found.differences:
             raise SoakFailed("\n".join([*found.differences, *self._place.ended()]))
+
+    def _check_once(self) -> None:
+        """Check what takes long, and does not change."""
+        wrong = not_said(self._place)
+        if can_reconcile():
+            self._say("once more, with Spark")
+            said, different = reconciled(self._place, self._place.live.directory / "report")
+            self._figures.remarks.append(said)
+            wrong += different
+        if wrong:
+            raise SoakFailed("\n".join(wrong))
 
     def _catch_up(self) -> None:
         """Wait until the replica holds all that is committed now, and no fault is left to recover from."""
