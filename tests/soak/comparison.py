@@ -90,14 +90,18 @@ class Comparison:
         """Forget what was read: the next comparison reads the topics as they are now, compacted."""
         self._fold = Fold(self._place.live.bootstrap)
 
+    def tables(self) -> list[str]:
+        """What is captured now."""
+        return [table for (table,) in self._place.live.source.execute(_TABLES, (list(CAPTURED),))]
+
     def compare(self) -> Compared:
         """Compare all tables of the source; bridge and sink have caught up.
 
         A table that took another one's name is published again some seconds later (docs/exceptions.md): those that the
         load exchanges have time for that. All others are what they have to be at once.
         """
-        live, faults = self._place.live, len(self._fold.audit.faults)
-        tables = [table for (table,) in live.source.execute(_TABLES, (list(CAPTURED),))]
+        faults = len(self._fold.audit.faults)
+        tables = self.tables()
         altered = [table for table in tables if table.startswith(_EXCHANGED)]
         if not within(lambda: not self._absent(tables), _SETTLES_IN_S):
             return Compared(len(tables), 0, [f"not exact: {', '.join(self._absent(tables))}"])
