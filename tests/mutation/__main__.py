@@ -116,7 +116,7 @@ def _mutate(room: Room, copy: Path, processes: int) -> None:
     with (copy / "pyproject.toml").open("a") as file:
         file.write("\n[tool.mutmut]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items()))
     command = [sys.executable, "-m", "mutmut", "run", "--max-children", str(processes)]
-    environment = {**os.environ, "CDC_PURE_PYTHON": "1", "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    environment = {**os.environ, "CDC_PURE_PYTHON": "1"}
     with (copy / "mutmut.log").open("w") as log:
         done = subprocess.run(command, cwd=copy, env=environment, stdout=log, stderr=subprocess.STDOUT, check=False)
     if done.returncode:

@@ -38,14 +38,16 @@ ROOMS: Final[Mapping[str, Room]] = {
     "publish": Room(("cdc/kafka/publish/*.py",), ("tests/unit/kafka", "tests/unit/bridge")),
     "cut": Room(("cdc/kafka/replay/cut.py",), ("tests/unit/kafka/replay", "tests/unit/sink")),
     "apply": Room(("cdc/sink/apply/*.py",), ("tests/unit/sink", "tests/unit/kafka/replay")),
-    "contract": Room(("cdc/contract/*.py",), ("tests/unit/contract", "tests/unit/bridge", "tests/unit/spark")),
+    "contract": Room(
+        ("cdc/contract/*.py",), ("tests/unit/contract", "tests/unit/bridge", "tests/unit/spark/reconcile")
+    ),
     "formats": Room(
         ("cdc/contract/formats/*.py",),
         ("tests/unit/contract", "tests/property/test_value_format.py", "tests/property/test_canonical_keys.py"),
     ),
     "verdict": Room(
         ("cdc/spark/reconcile/verdict.py",),
-        ("tests/unit/spark", "tests/property/test_verdicts.py"),
+        ("tests/unit/spark/test_verdict.py", "tests/unit/spark/reconcile", "tests/property/test_verdicts.py"),
         in_worlds=False,
     ),
 }
