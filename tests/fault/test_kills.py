@@ -21,6 +21,7 @@ from tests.support.deployment import deployed
 from tests.support.servers import Database, OwnStack
 from tests.support.soak import times
 from tests.support.topic_audit import audit
+from tests.support.under_load import wait_for_cuts
 from tests.support.waiting import eventually
 
 _KILLS_OF_EACH = times(1, soak=6)
@@ -61,6 +62,8 @@ def test_killed_at_random(own_stack: OwnStack, tmp_path: Path, delivery: str) ->
                 eventually(lambda: watcher.seen.cuts > before + 3, 180, deployment.bridge.tail)
             for process in (deployment.bridge, deployment.sink):
                 assert not process.ended, process.tail()
+        # Five deaths may pass before the first cut, and what is left after the load is one cut more.
+        wait_for_cuts(deployment, watcher)
         for writer in writers:
             writer.finish()
         deployment.wait_mirrored(timeout_s=120)

@@ -80,13 +80,15 @@ def test_killed_at_random(own_stack: OwnStack, tmp_path: Path) -> None:
                 victims[victim]()
                 if rng.random() < 0.5:
                     eventually(lambda: view.ended or lsn_of(tables) > before, 60, view.tail)
-            for writer in writers:
-                writer.finish()
             if view.ended:
                 view.wait()
             else:
                 view.kill()
+            before = lsn_of(tables)
             view.start()
+            eventually(lambda: lsn_of(tables) > before, 120, view.tail)  # under load still
+            for writer in writers:
+                writer.finish()
             wait_for_view(deployment, view, tables)
             assert_equal(deployment, tables, *bank.TABLES)
             seen = watcher.finish()

@@ -39,7 +39,7 @@ def wait_for_cuts(live: Deployment, watcher: bank.Watcher) -> None:
     wanted = watcher.seen.cuts + _CUTS
     eventually(
         lambda: watcher.seen.cuts >= wanted or live.bridge.ended or live.sink.ended,
-        60,
+        120,
         lambda: f"{watcher.seen}\n{live.bridge.tail()}\n{live.sink.tail()}",
     )
     see_that_they_run(live)
