@@ -1,23 +1,27 @@
 """The entry point of the command line: the general options, and the exit codes. The commands are in ``commands.py``.
 
 Exit codes: 0 done; 1 an internal error; 2 the configuration is wrong; 3 the operator must change something in
-PostgreSQL or Kafka; 4 a server could not be reached; 5 another process took over; 130 Ctrl-C. The Spark commands have
-exit codes of their own (``ops/jobs/answers.py``).
+PostgreSQL or Kafka, or give more memory; 4 a server could not be reached; 5 another process took over; 130 Ctrl-C. The
+Spark commands have exit codes of their own (``ops/jobs/answers.py``).
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from cdc import __version__
 from cdc.base import compiled, crashpoints, interrupts
-from cdc.base.errors import CdcError
+from cdc.base.errors import CdcError, with_remedy
 from cdc.cli import output
 from cdc.cli.commands import COMMANDS, Commands
+
+_MORE_MEMORY: Final = (
+    "raise its limit and start it again: nothing is lost. How much it needs is in docs/operations.md, under Sizing"
+)
 
 app = typer.Typer(
     name="cdc",
@@ -53,6 +57,13 @@ for _name, _command in COMMANDS.items():
     app.command(_name, help=_command.summary, rich_help_panel=_command.group)(_listed)
 
 
+def _lacks_memory(error: BaseException | None) -> bool:
+    """Whether there was no memory: libraries in C report that in an error of their own, with ours as its cause."""
+    while error is not None and not isinstance(error, MemoryError):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
 def main() -> None:
     """Run the command, and turn errors into exit codes."""
     output.escape_what_cannot_be_shown()
@@ -70,5 +81,10 @@ def main() -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(interrupts.EXIT_CODE)
+    except Exception as error:
+        if not _lacks_memory(error):
+            raise
+        sys.stderr.write(with_remedy("error: this process gets no more memory", _MORE_MEMORY) + "\n")
+        sys.exit(3)
     finally:
         interrupts.end_at_once()

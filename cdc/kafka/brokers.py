@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata, ListOffsetsResul
 from cdc.base.broker_log import BROKER_LOG, BROKERS_AWAY
 from cdc.base.errors import ConfigError, TopicRefused, TopicUnavailable
 from cdc.base.long_wait import told
+from cdc.kafka.leaders import LeaderEpochs, cut_off_brokers
 
 CONNECTING: Final[Mapping[str, Any]] = {
     "log.connection.close": False,
@@ -26,6 +27,9 @@ CONNECTING: Final[Mapping[str, Any]] = {
     # told about. With the default of 100 ms, this wait was most of the time until the first answer. After each failure
     # the client doubles it, up to ten seconds.
     "reconnect.backoff.ms": 20,
+    # A broker that is cut off from the others, and still reached by us, goes on as a leader that it is not any more.
+    # It answers, so only this question tells where the new leader is. The default is five minutes.
+    "topic.metadata.refresh.interval.ms": 10_000,
 }
 """Connection settings of every client, unless the configuration says otherwise."""
 
@@ -41,6 +45,7 @@ _ASK_AGAIN: Final = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,  # a leader that is new, and does not know yet what was confirmed (KIP-207)
     KafkaError._NOENT,
 }
 _LEADER_WITHIN_S: Final = 5.0
@@ -49,6 +54,9 @@ _OVERLOOKED_AFTER_S: Final = 0.1
 """When an offset request has waited this long, a metadata request wakes the client. It looks up the partitions' leaders
 first, and right after it has connected it misses the answer once in thirty times. It would look again only after one to
 three seconds, or when any other metadata arrives."""
+_LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client gives it no types
+_ONE_BROKER_FOR_S: Final = 60.0
+"""How long a cluster with one broker is taken to have no other. One broker alone is always the leader."""
 _AUTHENTICATION: Final = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}
 
 
@@ -102,7 +110,14 @@ class BrokerAdmin(AdminClient):
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.options = options
         self._reports = _Reports()
-        ours: dict[str, Any] = {**CONNECTING, **options, "error_cb": self._reports.take}
+        self._epochs: LeaderEpochs | None = None
+        self._one_broker_until = 0.0
+        ours: dict[str, Any] = {
+            **CONNECTING,
+            **options,
+            **cut_off_brokers(options).bootstrap(),
+            "error_cb": self._reports.take,
+        }
         self._refused_after_s = _REFUSED_AFTER_BACKOFFS * float(ours["reconnect.backoff.ms"]) / 1000
         try:
             super().__init__(ours, logger=BROKER_LOG)
@@ -158,8 +173,9 @@ class BrokerAdmin(AdminClient):
     ) -> dict[tuple[str, int], int | KafkaError]:
         """Returns the offset of each partition, or the error that Kafka reports instead.
 
-        A topic that was just created has no leader for a moment, and a connection may break before the answer: such
-        partitions are asked again for five seconds.
+        A topic that was just created has no leader for a moment, a connection may break before the answer, and a broker
+        may answer that does not lead the partition any more: such partitions are asked again for five seconds. So
+        "latest" lies past everything that was confirmed before this call (``leaders``).
 
         Args:
             partitions: topic and number of each; the topics exist.
@@ -176,11 +192,13 @@ class BrokerAdmin(AdminClient):
         deadline = time.monotonic() + _LEADER_WITHIN_S
         while asked:
             answers = self.list_offsets(asked, isolation_level=isolation, request_timeout=timeout_s)
+            epochs = self._newest_epochs(asked, timeout_s) if spec is _LATEST else {}
             if wait(answers.values(), _OVERLOOKED_AFTER_S).not_done:
                 self.metadata(next(iter(asked)).topic, timeout_s=timeout_s)
             again: dict[TopicPartition, OffsetSpec] = {}
             for place, future in answers.items():
-                answer = found[place.topic, place.partition] = offset_of(future)
+                answer = offset_of(future, epochs.get((place.topic, place.partition), 0))
+                found[place.topic, place.partition] = answer
                 if isinstance(answer, KafkaError) and answer.code() in _ASK_AGAIN and time.monotonic() < deadline:
                     again[TopicPartition(place.topic, place.partition)] = spec
             asked = again
@@ -191,21 +209,42 @@ class BrokerAdmin(AdminClient):
                 self.metadata(topic, timeout_s=timeout_s)
         return found
 
+    def _newest_epochs(
+        self, places: Iterable[TopicPartition], timeout_s: float
+    ) -> Mapping[tuple[str, int], int | None]:
+        """Returns leader epochs as ``LeaderEpochs.newest`` does; nothing where nobody but the leader can answer."""
+        asked = [(place.topic, place.partition) for place in places]
+        if self._epochs is None and time.monotonic() >= self._one_broker_until:
+            brokers = self.metadata(asked[0][0], timeout_s=timeout_s).brokers
+            self._one_broker_until = time.monotonic() + _ONE_BROKER_FOR_S
+            if len(brokers) > 1:
+                addresses = {number: (str(each.host), each.port) for number, each in brokers.items()}
+                self._epochs = LeaderEpochs(addresses, self.options)
+        return {} if self._epochs is None else self._epochs.newest(asked) or {}
 
-def offset_of(future: Future[ListOffsetsResultInfo]) -> int | KafkaError:
+
+def offset_of(future: Future[ListOffsetsResultInfo], epoch: int | None) -> int | KafkaError:
     """Returns the answer about one partition, or the error that came instead.
 
     When one of the brokers that have to be asked does not answer, librdkafka reports no error for its partitions, but
     ``OFFSET_INVALID``: as an offset, that would mean that all records are gone.
+
+    Args:
+        future: the answer.
+        epoch: the answer of a leader with an older epoch does not count; None if nobody knows the epoch.
     """
     try:
-        offset = int(future.result().offset)
+        answer = future.result()
     except KafkaException as error:
         failure: KafkaError = error.args[0]
         return failure
-    if offset == OFFSET_INVALID:
+    if answer.offset == OFFSET_INVALID:
         return KafkaError(KafkaError._TRANSPORT, "the connection broke before the offset was answered")
-    return offset
+    if epoch is None:
+        return KafkaError(KafkaError.LEADER_NOT_AVAILABLE, "too few of the brokers that keep it say which one leads it")
+    if answer.leader_epoch is not None and answer.leader_epoch < epoch:
+        return KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION, "the broker that answers does not lead it any more")
+    return int(answer.offset)
 
 
 class _Reports:

@@ -12,8 +12,8 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from cdc.base.errors import CdcError, TopicRefused
 from cdc.kafka.brokers import BrokerAdmin
 from cdc.kafka.replay.client import REQUEST_TIMEOUT_S, translated
+from cdc.kafka.wire import BrokerWire
 from cdc.topics.settings import CleanerSettings, cleaner_settings
-from cdc.topics.wire import BrokerWire
 
 _READS: Final = ("Read", "Describe", "DescribeConfigs")
 

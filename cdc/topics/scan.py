@@ -17,10 +17,10 @@ from cdc.base.errors import TopicUnavailable
 from cdc.contract.compaction import TopicSettings
 from cdc.contract.header import HEADER_NAME
 from cdc.kafka.replay.client import REQUEST_TIMEOUT_S, open_consumer, translated
+from cdc.kafka.wire import BrokerWire
 from cdc.topics.batches import parse_batches
 from cdc.topics.cluster import Cluster, Ends, PartitionPlace
 from cdc.topics.layout import Layout, LayoutBuilder
-from cdc.topics.wire import BrokerWire
 
 Advance: TypeAlias = Callable[[int], None]
 """Called with the number of offsets that a reading has advanced."""

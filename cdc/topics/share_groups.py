@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from cdc.topics.wire import AnswerReader, BrokerWire, compact_text
+from cdc.kafka.wire import AnswerReader, BrokerWire, compact_text
 
 _API_VERSIONS: Final = 18
 _LIST_GROUPS: Final = 16

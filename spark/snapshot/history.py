@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import Row, SparkSession
@@ -26,6 +27,10 @@ from cdc.spark.snapshot.fold import with_headers
 from cdc.spark.snapshot.newest import Log, unread
 from cdc.spark.snapshot.point import PublishedPoint
 from cdc.spark.values.objects import split_object
+
+_CLOCKS_AGREE_WITHIN_MS: Final = 10_000
+"""The record may have its time from a broker or from another bridge, the backfill from this one: as in the sink's cuts,
+their clocks are taken to agree within ten seconds."""
 
 
 def history_log(spark: SparkSession, kafka: KafkaSettings, extent: Extent) -> Log:
@@ -93,7 +98,7 @@ def _reaches_back(extent: Extent, found: Sequence[Row], since_ms: int) -> bool:
     """Tells whether retention has removed nothing that was written since: each partition still has an older record."""
     oldest = {row["partition"]: row["oldest_ms"] for row in found}
     return all(
-        start == 0 or (partition in oldest and oldest[partition] < since_ms)
+        start == 0 or (partition in oldest and oldest[partition] < since_ms - _CLOCKS_AGREE_WITHIN_MS)
         for partition, start in enumerate(extent.starts)
     )
 

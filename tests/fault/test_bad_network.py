@@ -6,9 +6,7 @@
 from __future__ import annotations
 
 import itertools
-import os
 import random
-import sys
 import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
@@ -107,11 +105,14 @@ def wire() -> Iterator[KafkaWire]:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("fault", "delivery"), sampled(CASES, SAMPLE))
 def test_a_bad_network_costs_time_only(
-    wire: KafkaWire, database: Database, replica: Database, tmp_path: Path, fault: str, delivery: str
+    wire: KafkaWire,
+    database: Database,
+    replica: Database,
+    tmp_path: Path,
+    rng: random.Random,
+    fault: str,
+    delivery: str,
 ) -> None:
-    seed = int(os.environ.get("SEED", random.randrange(10**6)))
-    sys.stdout.write(f"replay with: make test-fault SEED={seed}\n")
-    rng = random.Random(seed)
     with (
         deployed(database, f"{HOST}:{wire.port}", replica, tmp_path) as live,
         under_load(live, rng, delivery) as watcher,

@@ -1,4 +1,5 @@
-"""Three brokers with three copies of everything, of which one may be killed, lost or hang: no row is lost or torn.
+"""Three brokers with three copies of everything, of which one may be killed, lost, hang or be cut off: no row is lost
+or torn.
 
 ``SEED=n make test-fault`` replays the choices of a run; what they meet is up to the machine.
 """
@@ -9,6 +10,7 @@ import os
 import random
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +20,7 @@ import pytest
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
+from tests.support.bank import Watcher
 from tests.support.deployment import Deployment, deployed
 from tests.support.kafka_cluster import Cluster, Node
 from tests.support.sampling import sampled
@@ -28,6 +31,8 @@ from tests.support.waiting import eventually
 
 COPIED: Final = {"topics": {"replication_factor": 3, "min_insync_replicas": 2}}
 ROUNDS: Final = times(1, soak=5)
+LONGEST_S: Final = times(10, soak=90)
+"""Kafka aborts a transaction that is open for 60 s."""
 
 
 class Trouble:
@@ -35,6 +40,10 @@ class Trouble:
 
     def begin(self, cluster: Cluster, node: Node) -> None:
         node.kill()
+
+    def last(self, live: Deployment, watcher: Watcher, rng: random.Random) -> None:
+        """Take its time: until the others have taken over."""
+        wait_for_cuts(live, watcher)
 
     def end(self, cluster: Cluster, node: Node) -> None:
         node.restart()
@@ -66,6 +75,29 @@ class Hangs(Trouble):
         os.kill(node.pid, signal.SIGCONT)
 
 
+class CutOff(Trouble):
+    """The network parts. The node reaches neither brokers nor controllers, and still takes what clients send to it."""
+
+    def begin(self, cluster: Cluster, node: Node) -> None:
+        cluster.cut_off(node)
+
+    def end(self, cluster: Cluster, node: Node) -> None:
+        cluster.heal()
+
+
+class Unreached(Trouble):
+    """No client reaches the node, and the other nodes do: nobody takes over what it does."""
+
+    def begin(self, cluster: Cluster, node: Node) -> None:
+        cluster.cut_clients_off(node)
+
+    def last(self, live: Deployment, watcher: Watcher, rng: random.Random) -> None:
+        threading.Event().wait(rng.uniform(1, LONGEST_S))
+
+    def end(self, cluster: Cluster, node: Node) -> None:
+        cluster.heal()
+
+
 def leader(cluster: Cluster, live: Deployment, rng: random.Random) -> Node:
     """The node that leads a partition of a table."""
     return cluster.leader(live.topic("public.account"), rng.randrange(3))
@@ -84,9 +116,9 @@ def controller(cluster: Cluster, live: Deployment, rng: random.Random) -> Node:
 # A controller that forgets its disk forgets whom it voted for, and a quorum is not safe from that (KIP-853)
 CASES: Final = [
     (who, trouble)
-    for trouble in (Trouble, Lost, Unclean, Hangs)
+    for trouble in (Trouble, Lost, Unclean, Hangs, CutOff, Unreached)
     for who in (leader, coordinator, controller)
-    if (who, trouble) != (controller, Lost)
+    if (who, trouble) not in ((controller, Lost), (controller, Unreached))
 ]
 
 
@@ -113,19 +145,17 @@ def wait_in_sync(cluster: Cluster) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("delivery", ["transactional", pytest.param("idempotent", marks=pytest.mark.long)])
-@pytest.mark.parametrize(("who", "trouble"), sampled(CASES, [(leader, Unclean)]))
+@pytest.mark.parametrize(("who", "trouble"), sampled(CASES, [(leader, Unclean), (leader, CutOff)]))
 def test_a_node_in_trouble_costs_time_only(
     cluster: Cluster,
     database: Database,
     replica: Database,
     tmp_path: Path,
+    rng: random.Random,
     who: Callable[[Cluster, Deployment, random.Random], Node],
     trouble: type[Trouble],
     delivery: str,
 ) -> None:
-    seed = int(os.environ.get("SEED", random.randrange(10**6)))
-    sys.stdout.write(f"replay with: make test-fault SEED={seed}\n")
-    rng = random.Random(seed)
     with (
         deployed(database, cluster.bootstrap, replica, tmp_path, COPIED) as live,
         under_load(live, rng, delivery) as watcher,
@@ -135,7 +165,9 @@ def test_a_node_in_trouble_costs_time_only(
             node = who(cluster, live, rng)
             sys.stdout.write(f"{node.name}\n")
             trouble().begin(cluster, node)
-            wait_for_cuts(live, watcher)
-            trouble().end(cluster, node)
+            try:
+                trouble().last(live, watcher, rng)
+            finally:
+                trouble().end(cluster, node)
             wait_in_sync(cluster)
             wait_for_cuts(live, watcher)

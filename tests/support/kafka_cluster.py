@@ -7,10 +7,11 @@ is, which clients are not told.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -41,6 +42,16 @@ COPIES: Final = {
     "controller.quorum.election.timeout.ms": "1000",
     "controller.quorum.fetch.timeout.ms": "2000",
 }
+
+_OF_A_NODE: Final = re.compile(r"(?:broker-|raft-client-|AddPartitionsManager-client-)?(\d+)(?:-.*)?")
+"""What a node calls itself: to controllers ``2`` and ``raft-client-2``, to brokers ``broker-2-fetcher-0``,
+``broker-2-txn-marker-sender`` and ``AddPartitionsManager-client-2``."""
+
+
+def number_of(client: str) -> int:
+    """The id of the node that calls itself by this name; 0 of a client that is no node."""
+    found = _OF_A_NODE.fullmatch(client)
+    return int(found[1]) if found else 0
 
 
 class Node(EmbeddedServer):
@@ -132,6 +143,10 @@ class Node(EmbeddedServer):
         return self.number in seen.brokers
 
 
+def _is_one_of(nodes: Collection[int], client: str) -> bool:
+    return number_of(client) in nodes
+
+
 class Cluster:
     """Three nodes, running while the ``with`` block lasts."""
 
@@ -184,6 +199,23 @@ class Cluster:
             return next((node for node, new, old in zip(self.nodes, now, before, strict=True) if new > old + 3), None)
 
         return eventually(found)
+
+    def cut_off(self, node: Node) -> None:
+        """Let nothing pass between a node and the other two, neither broker nor controller; clients reach all three."""
+        for each in self.nodes:
+            others = {other.number for other in self.nodes if (other is node) != (each is node)}
+            for wire in each.wires:
+                wire.cut_off(partial(_is_one_of, others))
+
+    def cut_clients_off(self, node: Node) -> None:
+        """Let nothing pass between a node and its clients; the other nodes reach it."""
+        node.wires[0].cut_off(lambda client: not number_of(client))
+
+    def heal(self) -> None:
+        """Let everything pass again; what was held goes on its way."""
+        for node in self.nodes:
+            for wire in node.wires:
+                wire.heal()
 
     @staticmethod
     def _at_once(tasks: Sequence[Callable[[], object]]) -> None:

@@ -62,6 +62,10 @@ class Request(NamedTuple):
     frame: bytes
 
 
+def _nobody(_client: str) -> bool:
+    return False
+
+
 def everything_passes(_request: Request) -> Fate:
     """The fate of each request on a wire that nobody spoils."""
     return Fate.PASS
@@ -86,7 +90,8 @@ class KafkaWire:
         self.late: list[Request] = []
         self.seen: Counter[int] = Counter()
         self._pause_s, self._bytes_per_s = 0.0, 0.0
-        self._open_up, self._open_down = threading.Event(), threading.Event()
+        self._open_up, self._open_down, self._whole = threading.Event(), threading.Event(), threading.Event()
+        self._is_cut_off: Callable[[str], bool] = _nobody
         self._connections: set[_Connection] = set()
         self._lock = threading.Lock()
         self._over = threading.Event()
@@ -112,6 +117,11 @@ class KafkaWire:
             if is_meant:
                 direction.clear()
 
+    def cut_off(self, is_meant: Callable[[str], bool]) -> None:
+        """Hold what goes either way between the broker and these clients, by name; connections stay open."""
+        self._is_cut_off = is_meant
+        self._whole.clear()
+
     def reset(self) -> None:
         """Reset all connections, as a firewall does that has forgotten them."""
         with self._lock:
@@ -123,8 +133,9 @@ class KafkaWire:
         """Let everything through again; what was held goes on its way."""
         self.fate = everything_passes
         self.slow()
-        self._open_up.set()
-        self._open_down.set()
+        self._is_cut_off = _nobody
+        for each in (self._open_up, self._open_down, self._whole):
+            each.set()
 
     def deliver(self) -> list[bytes]:
         """Give the broker what is late, in order, each from a connection of its own; returns its answers."""
@@ -145,9 +156,11 @@ class KafkaWire:
 
         threading.Thread(target=ask, daemon=True).start()
 
-    def pass_on(self, message: bytes, to: socket.socket, *, is_up: bool) -> None:
-        """Send a message as fast as the wire lets it through."""
+    def pass_on(self, message: bytes, to: socket.socket, client: str, *, is_up: bool) -> None:
+        """Send a client's message, or an answer to it, as fast as the wire lets it through."""
         (self._open_up if is_up else self._open_down).wait()
+        if self._is_cut_off(client):
+            self._whole.wait()
         if self._pause_s:
             self._over.wait(self._pause_s)
         if not self._bytes_per_s:
@@ -178,6 +191,7 @@ class _Connection:
 
     def __init__(self, wire: KafkaWire, near: socket.socket, far: socket.socket) -> None:
         self._wire, self._near, self._far = wire, near, far
+        self._client = ""
         self._unanswered: set[int] = set()
         self.is_over = False
 
@@ -202,6 +216,7 @@ class _Connection:
     def _up(self) -> None:
         while message := _message(self._near):
             request = _request(message)
+            self._client = request.client
             self._wire.seen[request.kind] += 1
             fate = self._wire.fate(request)
             if fate is Fate.LATE:
@@ -212,13 +227,13 @@ class _Connection:
                 self._unanswered.add(_correlation(message, 8))
             if fate is Fate.REPEAT:
                 self._wire.repeat(request)
-            self._wire.pass_on(message, self._far, is_up=True)
+            self._wire.pass_on(message, self._far, self._client, is_up=True)
 
     def _down(self) -> None:
         while message := _message(self._far):
             if _correlation(message, 4) in self._unanswered:
                 return
-            self._wire.pass_on(message, self._near, is_up=False)
+            self._wire.pass_on(message, self._near, self._client, is_up=False)
 
 
 def _message(connection: socket.socket) -> bytes:

@@ -389,5 +389,5 @@ class Engine:
             self._ready += records
             return None
         for record in records:
-            self._held.add(self._standing, self._seq, record)
+            self._held.add(record)
         return self._bounded()

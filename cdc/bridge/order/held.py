@@ -28,28 +28,21 @@ class StreamStanding(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Change:
-    """A record that waits, or, with ``table``, a row that must be read again first."""
+class _UnreadRow:
+    """A row that must be read again, with its record, which has no value yet."""
 
     standing: StreamStanding
     seq: int
     record: Ready
-    table: TableEncoder | None = None
-    row: Row = ()
-    xid: int = 0
-    old_key: bytes | None = None
+    table: TableEncoder
+    row: Row
+    xid: int
+    old_key: bytes | None
     answer: Answer | None = None
-
-    @property
-    def waits(self) -> bool:
-        return self.table is not None and self.answer is None
 
     def records(self) -> Iterator[Ready]:
         """Yields what goes out: nothing for an unreadable row, and only the old key's tombstone for one that left."""
         table, answer = self.table, self.answer
-        if table is None:
-            yield self.record
-            return
         if answer is Unfilled.UNREADABLE:
             return
         topic, key, _, header, old = self.record
@@ -60,33 +53,39 @@ class _Change:
                 header = with_null_documents(header, nulls)
             yield topic, key, table.value(answer.row), newer(header) if answer.is_newer else header, old
 
+    @property
+    def keys(self) -> tuple[bytes, ...]:
+        key = self.record[1]
+        return (key,) if self.old_key is None else (self.old_key, key)
+
 
 class Held:
-    """Holds back what waits, in order; empty most of the time."""
+    """Holds back rows that must be read again, and the records after them, in order; empty most of the time."""
 
     def __init__(self) -> None:
-        self._changes: deque[_Change] = deque()
-        self._asked: list[_Change] = []
+        self._held: deque[_UnreadRow | Ready] = deque()
+        self._asked: list[_UnreadRow] = []
         self._bytes = 0
 
     def __len__(self) -> int:
-        return len(self._changes)
+        return len(self._held)
 
     @property
     def is_full(self) -> bool:
         """Whether some of it must go out before more may be added."""
-        return len(self._changes) >= MAX_HELD or self._bytes >= MAX_HELD_BYTES
+        return len(self._held) >= MAX_HELD or self._bytes >= MAX_HELD_BYTES
 
     @property
     def first(self) -> tuple[StreamStanding, int]:
-        """The stream's position before the transaction of the first held change, and that change's ordinal."""
-        change = self._changes[0]
-        return change.standing, change.seq
+        """The stream's position before the transaction of the first row that is held, and that row's ordinal."""
+        first = self._held[0]
+        assert isinstance(first, _UnreadRow)  # a record waits only for those before it
+        return first.standing, first.seq
 
-    def add(self, standing: StreamStanding, seq: int, record: Ready) -> None:
-        """Add a record that only has to wait for those before it."""
-        self._changes.append(_Change(standing, seq, record))
-        self._bytes += len(record[2] or b"")
+    def add(self, record: Ready) -> None:
+        """Add a record that only has to wait for those before it: there are some."""
+        self._held.append(record)
+        self._bytes += _size(record)
 
     def add_row(
         self,
@@ -110,45 +109,48 @@ class Held:
             xid: the 64-bit id of its transaction.
             old_key: the key that gets a tombstone at the same moment.
         """
-        self._changes.append(_Change(standing, seq, record, table, row, xid, old_key))
-        self._bytes += sum(len(cell) for cell in row if isinstance(cell, bytes))
+        held = _UnreadRow(standing, seq, record, table, row, xid, old_key)
+        self._held.append(held)
+        self._bytes += _size(held)
 
     def rows(self) -> Rows | None:
         """Returns what to read again first: all held rows of the table that waits longest; None when none waits."""
-        waiting = [change for change in self._changes if change.waits]
-        if not waiting:
+        unread = [each for each in self._held if isinstance(each, _UnreadRow) and each.answer is None]
+        if not unread:
             return None
-        table = waiting[0].table
-        assert table is not None
-        self._asked = asked = [change for change in waiting if change.table is table]
+        table = unread[0].table
+        self._asked = asked = [each for each in unread if each.table is table]
         return Rows(
             table,
-            tuple(change.row for change in asked),
-            tuple(change.xid for change in asked),
-            tuple(_keys(change) for change in asked),
+            tuple(each.row for each in asked),
+            tuple(each.xid for each in asked),
+            tuple(each.keys for each in asked),
         )
 
     def answer(self, answers: Sequence[Answer]) -> None:
         """Note what became of the first rows that were asked for."""
-        for change, answer in zip(self._asked, answers, strict=False):
-            change.answer = answer
+        for each, answer in zip(self._asked, answers, strict=False):
+            each.answer = answer
         self._asked = []
 
     def release(self) -> list[Ready]:
         """Returns what need not wait any more, in order."""
         ready: list[Ready] = []
-        changes = self._changes
-        while changes and not changes[0].waits:
-            change = changes.popleft()
-            self._bytes -= (
-                len(change.record[2] or b"")
-                if change.table is None
-                else sum(len(cell) for cell in change.row if isinstance(cell, bytes))
-            )
-            ready += change.records()
+        held = self._held
+        while held:
+            first = held[0]
+            if isinstance(first, _UnreadRow):
+                if first.answer is None:
+                    break
+                ready += first.records()
+            else:
+                ready.append(first)
+            self._bytes -= _size(held.popleft())
         return ready
 
 
-def _keys(change: _Change) -> tuple[bytes, ...]:
-    key = change.record[1]
-    return (key,) if change.old_key is None else (change.old_key, key)
+def _size(held: _UnreadRow | Ready) -> int:
+    """Returns roughly how many bytes are held: of the value, or of the cells that the stream sent."""
+    if isinstance(held, _UnreadRow):
+        return sum(len(cell) for cell in held.row if isinstance(cell, bytes))
+    return len(held[2] or b"")

@@ -14,6 +14,7 @@ from cdc.contract.record import BackfillRequest, RepairRequest
 from cdc.contract.repair import repair_request_key, repair_request_value
 from cdc.kafka.acls import Acl
 from cdc.kafka.brokers import bad_option, connect, refused_connection
+from cdc.kafka.leaders import cut_off_brokers
 from cdc.kafka.publish.transactional import PRODUCER_SETTINGS
 
 _DEADLINE_S: Final = 20.0
@@ -65,6 +66,7 @@ def _write(options: Mapping[str, Any], topic: str, records: Sequence[tuple[bytes
     settings = {
         **PRODUCER_SETTINGS,
         **options,
+        **cut_off_brokers(options).bootstrap(),
         "delivery.report.only.error": False,
         "message.timeout.ms": int(_DEADLINE_S * 1000),
         "on_delivery": delivered,

@@ -22,6 +22,7 @@ from cdc.base.errors import CdcError, TopicUnavailable
 from cdc.contract.header import HEADER_NAME
 from cdc.contract.record import Ready
 from cdc.kafka.brokers import bad_option, connect, refused_connection
+from cdc.kafka.leaders import cut_off_brokers
 from cdc.kafka.publish.first_records import FirstRecords
 from cdc.kafka.publish.transactional import PRODUCER_SETTINGS, TOO_LARGE, queue_kbytes
 
@@ -84,6 +85,7 @@ class RowProducer:
             "queue.buffering.max.messages": _MAX_QUEUED,
             "linger.ms": 0,
             **options,
+            **cut_off_brokers(options).bootstrap(),
             "message.max.bytes": max_message_bytes,
             "enable.gapless.guarantee": True,
             "message.timeout.ms": 0,

@@ -21,6 +21,7 @@ from cdc.base.waits import KAFKA_REMEDY, WAITS
 from cdc.contract.header import HEADER_NAME
 from cdc.kafka.acls import BRIDGE_ON_TOPICS, Acl
 from cdc.kafka.brokers import CONNECTING, bad_option, connect, refused_connection
+from cdc.kafka.leaders import cut_off_brokers
 from cdc.kafka.publish.first_records import FirstRecords
 from cdc.kafka.publish.transaction_end import TransactionEndLog
 
@@ -103,12 +104,15 @@ class TransactionalProducer:
             **PRODUCER_SETTINGS,
             "queue.buffering.max.kbytes": queue_kbytes(max_message_bytes),
             **options,
+            **cut_off_brokers(options).bootstrap(),
             **self._ends.settings,
             "transactional.id": transactional_id,
             "message.max.bytes": max_message_bytes,
             "on_delivery": self._delivery_failed,
             "error_cb": self._client_error,
         }
+        self._cut_off = cut_off_brokers(options)
+        self._cut_off_known = self._cut_off.found
         self._timeout_s = int(settings["transaction.timeout.ms"]) / 1_000
         try:
             self._producer = Producer(settings, logger=self._ends)
@@ -222,6 +226,7 @@ class TransactionalProducer:
                 cause = self._cause()
                 if cause is not None:
                     raise self._error("flush", KafkaException(cause))
+                self._cut_off.refuse(self._cut_off_known)
                 if time.monotonic() > deadline:
                     raise TopicUnavailable(
                         "Kafka no longer takes records: a flush did not end within a minute",
@@ -251,6 +256,7 @@ class TransactionalProducer:
                     raise self._error("produce", error) from error
                 if self._failure is not None:
                     raise self._failure
+                self._cut_off.refuse(self._cut_off_known)
                 if time.monotonic() > deadline:
                     raise TopicUnavailable(
                         "Kafka no longer takes records: the send queue stayed full for a minute",
@@ -266,6 +272,7 @@ class TransactionalProducer:
             except KafkaException as error:
                 self._take_reports()
                 if error.args[0].retriable() and time.monotonic() < deadline and self._failure is None:
+                    self._cut_off.refuse(self._cut_off_known)
                     continue
                 raise self._error(what, error) from error
 

@@ -11,6 +11,7 @@ from cdc.base.broker_log import BROKER_LOG, BROKERS_AWAY
 from cdc.base.errors import CdcError, TopicRefused, TopicUnavailable
 from cdc.kafka.acls import Acl
 from cdc.kafka.brokers import CONNECTING, BrokerAdmin, bad_option, refused_connection
+from cdc.kafka.leaders import cut_off_brokers
 
 REQUEST_TIMEOUT_S: Final = 10.0
 """A broker that does not answer a metadata or offset request within this time counts as unavailable."""
@@ -55,7 +56,9 @@ def open_consumer(options: Mapping[str, Any], **settings: Any) -> Consumer:
         ConfigError: librdkafka knows no such option or value.
     """
     try:
-        return Consumer({**_CONSUMER_SETTINGS, **options}, logger=BROKER_LOG, **settings)
+        return Consumer(
+            {**_CONSUMER_SETTINGS, **options, **cut_off_brokers(options).bootstrap()}, logger=BROKER_LOG, **settings
+        )
     except KafkaException as error:
         raise bad_option(error) from error
 

@@ -29,6 +29,7 @@ from cdc.base.errors import CdcError, TopicUnavailable
 from cdc.contract.header import HEADER_NAME
 from cdc.contract.ports import Partition, StoredRecord, TopicFacts
 from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.leaders import cut_off_brokers
 from cdc.kafka.replay.client import REQUEST_TIMEOUT_S, open_consumer, topic_partitions, translated
 from cdc.kafka.replay.topic_facts import described_topics, high_watermarks, stable_ends, topic_facts
 
@@ -54,6 +55,8 @@ class TopicReader:
         self._positions: dict[Partition, int] = {}
         self._held: set[Partition] = set()
         self._options = options
+        self._cut_off = cut_off_brokers(options)
+        self._cut_off_known = self._cut_off.found
         self._consumer = open_consumer(options, error_cb=self._client_error)
         self._admin = BrokerAdmin(options) if admin is None else admin  # not ``or``: an idle client is falsy (length 0)
 
@@ -124,9 +127,10 @@ class TopicReader:
         """Returns up to ``max_records`` committed records; none if none came in time.
 
         Raises:
-            TopicUnavailable: the brokers are gone.
+            TopicUnavailable: the brokers are gone, or one of them is cut off from the others.
             TopicRefused: a topic is gone, or we may not read it.
         """
+        self._cut_off.refuse(self._cut_off_known)
         # consume() waits for max_records or the timeout, so this waits for one record and then takes what is there.
         messages: list[Any] = self._consumer.consume(1, timeout_s)
         if messages:

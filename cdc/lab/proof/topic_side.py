@@ -8,16 +8,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka.admin import OffsetSpec
 
 from cdc.base.broker_log import BROKERS_AWAY
 from cdc.base.errors import TopicUnavailable
 from cdc.base.lsn import LSN
 from cdc.base.table_names import parts
 from cdc.contract.ports import StoredRecord
-from cdc.kafka.brokers import offset_of
+from cdc.kafka.brokers import BrokerAdmin
 
 _TIMEOUT_S: Final = 30.0
 _PLAIN: Final = re.compile(rb"[^A-Za-z0-9_]")
@@ -171,22 +170,16 @@ def _end_offsets(bootstrap: str, topics: list[str]) -> dict[Partition, int]:
 
     A last stable offset may still lie before a Kafka transaction that is committed, until its markers are written.
     """
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    metadata = admin.list_topics(timeout=_TIMEOUT_S).topics
+    admin = BrokerAdmin({"bootstrap.servers": bootstrap})
+    metadata = admin.metadata(timeout_s=_TIMEOUT_S).topics
     absent = [topic for topic in topics if topic not in metadata]
     if absent:
         raise TopicUnavailable(f"no topic {', '.join(absent)}", remedy="start the bridge, which creates it: cdc run")
-    partitions = [TopicPartition(topic, number) for topic in topics for number in metadata[topic].partitions]
+    partitions = [(topic, number) for topic in topics for number in metadata[topic].partitions]
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client gives it no types
-    futures = admin.list_offsets(
-        dict.fromkeys(partitions, latest),
-        isolation_level=IsolationLevel.READ_UNCOMMITTED,
-        request_timeout=_TIMEOUT_S,
-    )
     ends: dict[Partition, int] = {}
-    for one, future in futures.items():
-        answer = offset_of(future)
+    for place, answer in admin.offsets(partitions, latest, timeout_s=_TIMEOUT_S).items():
         if isinstance(answer, KafkaError):  # a broker may not know yet that it has a partition of a new topic
             raise TopicUnavailable(f"no end offsets of {', '.join(topics)}: {answer.str()}", remedy=BROKERS_AWAY)
-        ends[one.topic, one.partition] = answer
+        ends[place] = answer
     return ends

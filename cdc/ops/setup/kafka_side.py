@@ -11,7 +11,7 @@ from cdc.base.config import Config
 from cdc.base.errors import CdcError
 from cdc.contract.naming import progress_topic
 from cdc.kafka.brokers import BrokerAdmin
-from cdc.topics.wire import AnswerReader, BrokerWire
+from cdc.kafka.wire import AnswerReader, BrokerWire
 
 _TIMEOUT_S: Final = 15.0
 _API_VERSIONS: Final = 18

@@ -132,3 +132,14 @@ def test_history_takes_its_key_once() -> None:
         assert done.returncode == 2
         assert told in done.stderr
         assert "remedy: cdc history public.orders KEY" in done.stderr
+
+
+@pytest.mark.parametrize("error", ["MemoryError", "SystemError('of a library') from MemoryError()"])
+def test_a_lack_of_memory_is_told(error: str) -> None:
+    code = f"from cdc.cli import cli\ndef app(): raise {error}\ncli.app = app\ncli.main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert done.stderr == (
+        "error: this process gets no more memory\n  remedy: raise its limit and start it again: nothing is lost. "
+        "How much it needs is in docs/operations.md, under Sizing\n"
+    )

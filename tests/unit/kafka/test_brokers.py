@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
 from cdc.base.errors import TopicRefused, TopicUnavailable
 from cdc.kafka.brokers import BrokerAdmin, offset_of
@@ -22,8 +22,12 @@ def no_answer(*_: Any, **__: Any) -> Any:
     raise KafkaException(KafkaError(KafkaError._TRANSPORT, "no broker answers"))
 
 
+def offset_at(offset: int, epoch: int = 0) -> ListOffsetsResultInfo:
+    return ListOffsetsResultInfo(offset, -1, epoch)
+
+
 def answer(*_: Any, **__: Any) -> Any:
-    return SimpleNamespace(topics={})
+    return SimpleNamespace(topics={}, brokers={1: SimpleNamespace(host="127.0.0.1", port=1)})
 
 
 def test_a_refusal_counts_until_the_brokers_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,9 +59,13 @@ def test_offsets_that_the_client_overlooks(monkeypatch: pytest.MonkeyPatch) -> N
     admin = BrokerAdmin({"bootstrap.servers": "127.0.0.1:1"})
     overlooked: Future[Any] = Future()
 
-    def told(_: BrokerAdmin, topic: str, *, timeout_s: float) -> None:
-        assert (topic, timeout_s) == ("orders", 5)
-        overlooked.set_result(SimpleNamespace(offset=7))
+    asked: list[tuple[str, float]] = []
+
+    def told(_: BrokerAdmin, topic: str, *, timeout_s: float) -> Any:
+        asked.append((topic, timeout_s))
+        if len(asked) == 2:  # the first question is how many brokers there are
+            overlooked.set_result(offset_at(7))
+        return answer()
 
     monkeypatch.setattr(_OFFSETS, lambda *_, **__: {TopicPartition("orders", 0): overlooked})
     monkeypatch.setattr(BrokerAdmin, "metadata", told)
@@ -72,7 +80,7 @@ def test_an_offset_that_nobody_answered_is_asked_for_again(monkeypatch: pytest.M
 
     def asked(*_: Any, **__: Any) -> dict[TopicPartition, Future[Any]]:
         answered: Future[Any] = Future()
-        answered.set_result(SimpleNamespace(offset=offsets.pop(0)))
+        answered.set_result(offset_at(offsets.pop(0)))
         return {TopicPartition("orders", 0): answered}
 
     monkeypatch.setattr(_OFFSETS, asked)
@@ -81,7 +89,24 @@ def test_an_offset_that_nobody_answered_is_asked_for_again(monkeypatch: pytest.M
     assert admin.offsets([("orders", 0)], latest, timeout_s=5) == {("orders", 0): 7}
 
     lost: Future[Any] = Future()
-    lost.set_result(SimpleNamespace(offset=OFFSET_INVALID))
-    failure = offset_of(lost)
+    lost.set_result(offset_at(OFFSET_INVALID))
+    failure = offset_of(lost, 0)
     assert isinstance(failure, KafkaError)
     assert failure.code() == KafkaError._TRANSPORT
+
+
+@pytest.mark.parametrize(
+    ("epoch", "newest", "outcome"),
+    [
+        (4, 4, 7),
+        (5, 4, 7),
+        (4, 5, KafkaError.NOT_LEADER_FOR_PARTITION),
+        (4, None, KafkaError.LEADER_NOT_AVAILABLE),
+        (-1, 4, 7),  # an old broker does not tell
+    ],
+)
+def test_the_answer_of_a_former_leader_does_not_count(epoch: int, newest: int | None, outcome: int) -> None:
+    future: Future[Any] = Future()
+    future.set_result(offset_at(7, epoch))
+    found = offset_of(future, newest)
+    assert (found.code() if isinstance(found, KafkaError) else found) == outcome

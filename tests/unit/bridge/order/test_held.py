@@ -42,10 +42,10 @@ def test_bounds_are_of_all_that_is_held_at_the_moment() -> None:
     for _ in range(3):
         hold(held, 1, half)
         assert not is_full(held)
-        held.add(STANDING, 2, record())
-        held.add(STANDING, 2, record(half[:-1]))
+        held.add(record())
+        held.add(record(half[:-1]))
         assert not is_full(held), "a byte is left"
-        held.add(STANDING, 3, record(b"x"))
+        held.add(record(b"x"))
         assert is_full(held)
         held.rows()
         held.answer([Unfilled.GONE])
@@ -55,16 +55,16 @@ def test_bounds_are_of_all_that_is_held_at_the_moment() -> None:
 
 def test_so_many_changes_are_enough() -> None:
     held = Held()
-    for number in range(MAX_HELD):
+    for _ in range(MAX_HELD):
         assert not is_full(held)
-        held.add(STANDING, number, record())
+        held.add(record())
     assert is_full(held)
 
 
 def test_the_first_change_says_where_progress_ends() -> None:
     held = Held()
     hold(held, 3)
-    held.add(STANDING._replace(final_lsn=LSN(300)), 1, record(b"value"))
+    held.add(record(b"value"))
     assert held.first == (STANDING, 3)
     held.rows()
     assert held.release() == [], "what was only asked for waits"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cdc.base.errors import TopicRefused
-from cdc.topics import door
+from cdc.kafka import door
 
 SERVER_FIRST = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
 SERVER_FINAL = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="

@@ -1,4 +1,4 @@
-"""Asks brokers for what Kafka's client library does not: batches as they lie on disk, and the sizes of partitions.
+"""Asks a broker of our choice for what Kafka's client library does not tell, such as batches as they lie on disk.
 
 It speaks Kafka's protocol in versions that every broker since 2.1 understands: Fetch 10, DescribeLogDirs 1, and the
 SASL handshake.
@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 from cdc.base.errors import DecodeError, TopicRefused, TopicUnavailable
 from cdc.base.long_wait import told
 from cdc.kafka.acls import Acl
-from cdc.topics.door import authenticate, open_socket
+from cdc.kafka.door import authenticate, open_socket
 
 _FETCH: Final = 1
 _DESCRIBE_LOG_DIRS: Final = 35
@@ -35,24 +35,22 @@ class BrokerWire:
         host: the host that the broker advertises.
         port: the port that the broker advertises.
         options: librdkafka settings; only those for TLS and SASL are used.
+        timeout_s: how long to wait for the connection, and then for each part of an answer.
 
     Raises:
         TopicUnavailable: the broker does not answer.
         TopicRefused: the broker refuses us, or the options ask for a SASL mechanism that only the client library has.
     """
 
-    def __init__(self, host: str, port: int, options: Mapping[str, Any]) -> None:
+    def __init__(self, host: str, port: int, options: Mapping[str, Any], *, timeout_s: float = _TIMEOUT_S) -> None:
         self._where = f"{host}:{port}"
         self._options = options
         self._sent = 0
         try:
-            with told(f"the broker at {self._where}", "to let us connect", f"up to {_TIMEOUT_S:g} s"):
-                self._socket: socket.socket = open_socket(host, port, options, timeout_s=_TIMEOUT_S)
+            with told(f"the broker at {self._where}", "to let us connect", f"up to {timeout_s:g} s"):
+                self._socket: socket.socket = open_socket(host, port, options, timeout_s=timeout_s)
         except OSError as error:
-            raise TopicUnavailable(
-                f"broker {self._where}: {error}",
-                remedy="is the broker up, and can this machine reach it under the name that it advertises?",
-            ) from error
+            raise self._gone(error) from error
         try:
             authenticate(self.ask, options)
         except BaseException:
@@ -65,7 +63,15 @@ class BrokerWire:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
         self._socket.close()
+
+    def fileno(self) -> int:
+        """Returns the socket's number, to wait for an answer beside others."""
+        return self._socket.fileno()
 
     def fetch(self, topic: str, partition: int, offset: int, *, limit: int = _FETCH_BYTES) -> memoryview:
         """Fetches batches, beginning with the one that holds this offset. Open and aborted transactions are included.
@@ -128,25 +134,46 @@ class BrokerWire:
             api, version: their numbers on Kafka's protocol page.
             body: the request's fields.
             flexible: this version has tagged fields; the headers have none of them.
+
+        Raises:
+            TopicUnavailable: the broker went away.
         """
+        self.send(api, version, body, flexible=flexible)
+        answer = self.answer()
+        return answer[1:] if flexible else answer  # the end of the header: a byte that says "no tags"
+
+    def send(self, api: int, version: int, body: bytes, *, flexible: bool = False) -> None:
+        """Sends a request, whose answer comes from ``answer``; arguments and errors as for ``ask``."""
         self._sent += 1
         tags = b"\0" if flexible else b""
         frame = struct.pack(">hhi", api, version, self._sent) + text("cdc") + tags + body
         try:
             self._socket.sendall(struct.pack(">i", len(frame)) + frame)
+        except OSError as error:
+            raise self._gone(error) from error
+
+    def answer(self) -> bytes:
+        """Returns what follows the correlation id in the next answer.
+
+        Raises:
+            TopicUnavailable: the broker went away.
+        """
+        try:
             (size,) = struct.unpack(">i", self._receive(4))
             if not 4 <= size <= _MAX_FRAME:
                 raise TopicUnavailable(
                     f"broker {self._where} answered with a frame of {size} bytes, which is not Kafka's protocol",
                     remedy="does security.protocol match the broker's listener?",
                 )
-            answer = self._receive(size)
+            return self._receive(size)[4:]
         except OSError as error:
-            raise TopicUnavailable(
-                f"broker {self._where}: {error}",
-                remedy="is the broker up, and can this machine reach it under the name that it advertises?",
-            ) from error
-        return answer[5:] if flexible else answer[4:]  # the header: a correlation id, and a byte that says "no tags"
+            raise self._gone(error) from error
+
+    def _gone(self, error: OSError) -> TopicUnavailable:
+        return TopicUnavailable(
+            f"broker {self._where}: {error}",
+            remedy="is the broker up, and can this machine reach it under the name that it advertises?",
+        )
 
     def _receive(self, size: int) -> bytes:
         data = bytearray(size)
@@ -194,11 +221,11 @@ class AnswerReader:
     def text(self) -> str:
         """Reads a string; null becomes an empty one."""
         (size,) = self.take(">h")
-        return bytes(self._part(max(size, 0))).decode()
+        return self._decoded(size)
 
     def compact_text(self) -> str:
         """Reads a string of a flexible version; null becomes an empty one."""
-        return bytes(self._part(max(self.varint() - 1, 0))).decode()
+        return self._decoded(self.varint() - 1)
 
     def compact_count(self) -> int:
         """Reads the number of elements of an array of a flexible version."""
@@ -228,6 +255,12 @@ class AnswerReader:
     def skip(self, size: int) -> None:
         """Skips bytes of fields that nobody needs."""
         self._part(size)
+
+    def _decoded(self, size: int) -> str:
+        try:
+            return bytes(self._part(max(size, 0))).decode()
+        except UnicodeDecodeError as error:
+            raise DecodeError("a broker's answer has a text that is not UTF-8") from error
 
     def _part(self, size: int) -> memoryview:
         part = self._data[self._place : self._place + size]

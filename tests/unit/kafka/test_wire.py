@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from cdc.base.errors import DecodeError
-from cdc.topics.wire import AnswerReader, compact_text, text
+from cdc.kafka.wire import AnswerReader, compact_text, text
 
 
 def test_strings_as_both_kinds_of_versions_write_them() -> None:

@@ -70,7 +70,8 @@ def authenticate(ask: Ask, options: Mapping[str, Any]) -> None:
     mechanism = str(options.get("sasl.mechanism", options.get("sasl.mechanisms", ""))).upper()
     if mechanism != "PLAIN" and mechanism not in _HASHES:
         raise TopicRefused(
-            f"cdc topics cannot log in with sasl.mechanism {mechanism or 'GSSAPI'}",
+            f"this asks brokers for what Kafka's client library does not tell, and cannot log in with sasl.mechanism "
+            f"{mechanism or 'GSSAPI'}",
             remedy="use a listener with SCRAM or PLAIN, for instance with another -c file",
         )
     name, password = str(options.get("sasl.username", "")), str(options.get("sasl.password", ""))
