@@ -37,10 +37,12 @@ def test_a_transaction_that_the_server_cannot_stream_is_sent_when_it_ends(databa
     deployment = deploy(source={"streaming": True})
     deployment.start_bridge()
     deployment.wait_backfilled()
+    deployment.bridge.stop()
     with database.connect(autocommit=False) as writer:
         for statement in TAKEN_BACK:
             writer.execute(statement.encode())
-        # Once the transaction has ended, the server can stream it: a late walsender has no trouble
+        # The server has no trouble when it streams one statement after the other, nor once the transaction has ended
+        deployment.start_bridge()
         deployment.bridge.wait_said("from here on it sends them when they end")
         writer.commit()
     deployment.assert_published("public.t")
