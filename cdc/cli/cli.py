@@ -20,7 +20,8 @@ from cdc.cli import output
 from cdc.cli.commands import COMMANDS, Commands
 
 _MORE_MEMORY: Final = (
-    "raise its limit and start it again: nothing is lost. How much it needs is in docs/operations.md, under Sizing"
+    "raise its limits of memory and of threads, and start it again: nothing is lost. How much it needs is in "
+    "docs/operations.md, under Sizing"
 )
 
 app = typer.Typer(
@@ -59,9 +60,12 @@ for _name, _command in COMMANDS.items():
 
 def _lacks_memory(error: BaseException | None) -> bool:
     """Whether there was no memory: libraries in C report that in an error of their own, with ours as its cause."""
-    while error is not None and not isinstance(error, MemoryError):
+    while error is not None:
+        # A thread needs memory for its stack, and Python has no type for this error
+        if isinstance(error, MemoryError) or str(error) == "can't start new thread":
+            return True
         error = error.__cause__ or error.__context__
-    return error is not None
+    return False
 
 
 def main() -> None:
@@ -84,7 +88,9 @@ def main() -> None:
     except Exception as error:
         if not _lacks_memory(error):
             raise
-        sys.stderr.write(with_remedy("error: this process gets no more memory", _MORE_MEMORY) + "\n")
+        sys.stderr.write(
+            with_remedy("error: this process gets no more memory, or no more threads", _MORE_MEMORY) + "\n"
+        )
         sys.exit(3)
     finally:
         interrupts.end_at_once()

@@ -134,12 +134,15 @@ def test_history_takes_its_key_once() -> None:
         assert "remedy: cdc history public.orders KEY" in done.stderr
 
 
-@pytest.mark.parametrize("error", ["MemoryError", "SystemError('of a library') from MemoryError()"])
+@pytest.mark.parametrize(
+    "error",
+    ["MemoryError", "SystemError('of a library') from MemoryError()", 'RuntimeError("can\'t start new thread")'],
+)
 def test_a_lack_of_memory_is_told(error: str) -> None:
     code = f"from cdc.cli import cli\ndef app(): raise {error}\ncli.app = app\ncli.main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 3
     assert done.stderr == (
-        "error: this process gets no more memory\n  remedy: raise its limit and start it again: nothing is lost. "
-        "How much it needs is in docs/operations.md, under Sizing\n"
+        "error: this process gets no more memory, or no more threads\n  remedy: raise its limits of memory and of "
+        "threads, and start it again: nothing is lost. How much it needs is in docs/operations.md, under Sizing\n"
     )
