@@ -123,7 +123,8 @@ class Node(EmbeddedServer):
             "node.id": str(self.number),
             "controller.listener.names": "CONTROLLER",
             "listeners": listening,
-            "advertised.listeners": f"PLAINTEXT://{HOST}:{broker.port}",
+            # A controller that wins an election tells the others where it is, and they believe that from then on
+            "advertised.listeners": f"PLAINTEXT://{HOST}:{broker.port},CONTROLLER://{HOST}:{controller.port}",
             "log.dirs": str(self._data),
         }
         path.write_text("".join(f"{name}={value}\n" for name, value in {**self._settings, **own}.items()))
