@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType
 
+from cdc.base.errors import CdcError
 from cdc.contract.jobspec.deployment import KafkaSettings
+from cdc.kafka.brokers import BrokerAdmin
 from cdc.spark.errors import NotCaughtUp, TopicChanged, TopicUnreadable
 from cdc.spark.kafka_options import client_options
 
@@ -55,13 +57,11 @@ class Brokers:
     def __init__(self, kafka: KafkaSettings) -> None:
         self._options = client_options(kafka)
         self._address = kafka.options["bootstrap.servers"]
-        self._admin = AdminClient(self._options)
-        self._uncommitted = self._consumer("read_uncommitted")
-        self._committed = self._consumer("read_committed")
+        self._admin = BrokerAdmin(self._options)
+        self._committed = self._consumer()
 
     def close(self) -> None:
         """Closes the connections."""
-        self._uncommitted.close()
         self._committed.close()
 
     def extent(self, topic: str, timeout_s: float = _TIMEOUT_S) -> Extent:
@@ -76,11 +76,11 @@ class Brokers:
         # Ask for the id first: if refuse_another finds the same one later, all offsets belong to one topic.
         topic_id = self.topic_ids([topic])[topic]
         partitions = range(self._partition_count(topic))
-        highs = [self._watermarks(self._uncommitted, topic, each)[1] for each in partitions]
+        highs = self._high_watermarks(topic, partitions)
         deadline = time.monotonic() + timeout_s
         extents = []
         for each in partitions:
-            low, end = self._watermarks(self._committed, topic, each)
+            low, end = self._watermarks(topic, each)
             while end < highs[each]:
                 if time.monotonic() > deadline:
                     raise NotCaughtUp(
@@ -88,7 +88,7 @@ class Brokers:
                         remedy="check with cdc status whether the bridge hangs, then try again",
                     )
                 time.sleep(_PAUSE_S)
-                low, end = self._watermarks(self._committed, topic, each)
+                low, end = self._watermarks(topic, each)
             extents.append((low, end))
         return Extent(topic, topic_id, tuple(low for low, _ in extents), tuple(end for _, end in extents))
 
@@ -134,7 +134,7 @@ class Brokers:
         """Returns key and value of every committed record of a small topic with one partition."""
         extent = self.extent(topic)
         records: list[tuple[bytes | None, bytes | None]] = []
-        consumer = self._consumer("read_committed")
+        consumer = self._consumer()
         try:
             consumer.assign([TopicPartition(topic, 0, extent.starts[0])])
             deadline = time.monotonic() + _TIMEOUT_S
@@ -156,6 +156,20 @@ class Brokers:
             consumer.close()
         return records
 
+    def _high_watermarks(self, topic: str, partitions: Iterable[int]) -> list[int]:
+        """Returns high watermarks that no former leader has told (``cdc.kafka.leaders``), unlike a consumer's."""
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client gives it no types
+        try:
+            found = self._admin.offsets([(topic, each) for each in partitions], latest, timeout_s=_TIMEOUT_S)
+        except CdcError as error:
+            raise TopicUnreadable(f"topic {topic} at {self._address}: {error.message}", remedy=error.remedy) from error
+        highs: list[int] = []
+        for _, answer in sorted(found.items()):
+            if isinstance(answer, KafkaError):
+                raise self._unreadable(topic, KafkaException(answer))
+            highs.append(answer)
+        return highs
+
     def _partition_count(self, topic: str) -> int:
         try:
             metadata = self._committed.list_topics(topic, timeout=_TIMEOUT_S).topics[topic]
@@ -165,21 +179,22 @@ class Brokers:
             raise self._missing(topic)
         return len(metadata.partitions)
 
-    def _watermarks(self, consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
+    def _watermarks(self, topic: str, partition: int) -> tuple[int, int]:
+        """Returns the first offset and the last stable one."""
         try:
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_TIMEOUT_S)
+            low, end = self._committed.get_watermark_offsets(TopicPartition(topic, partition), timeout=_TIMEOUT_S)
         except KafkaException as error:
             raise self._unreadable(topic, error) from error
-        return low, high
+        return low, end
 
-    def _consumer(self, isolation_level: str) -> Consumer:
+    def _consumer(self) -> Consumer:
         return Consumer(
             {
                 **self._options,
                 "group.id": "cdc-spark-driver",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
-                "isolation.level": isolation_level,
+                "isolation.level": "read_committed",
                 "enable.partition.eof": False,
             }
         )

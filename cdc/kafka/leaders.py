@@ -41,7 +41,7 @@ _ANSWER_WITHIN_S: Final = 2.0
 _LAGGARD_WITHIN_S: Final = 0.05
 """How much later than a sufficient number of others a broker may answer without losing its connection."""
 _CONNECT_WITHIN_S: Final = 1.0
-_AGAIN_AFTER_S: Final = 5.0
+_AGAIN_AFTER_S: Final = 10.0
 """How long a broker that did not answer is left alone, so that it does not hold up every question."""
 _NEVER_ANSWERED_AGAIN_S: Final = 300.0
 """The same for brokers of which none has ever answered: our TLS or SASL is probably not what they want."""

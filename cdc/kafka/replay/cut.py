@@ -241,7 +241,7 @@ class CutBuffer:
             return
         self._seen.append(cut)
         if len(self._seen) > MAX_SEEN:
-            self._seen = self._seen[1::2]
+            self._seen = self._seen[::2]  # one more than an even number, so that the newest one stays
 
     def wants_fence(self, positions: Mapping[Partition, int]) -> bool:
         """Whether a progress record was seen that no fence covers, and the last fence is reached or useless by now."""
