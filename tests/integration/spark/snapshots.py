@@ -46,7 +46,10 @@ class Snapshots:
 
     def take(self, *tables: str, as_of: AsOf | None = None) -> tuple[Manifest, dict[str, DataFrame]]:
         """The manifest, and the files' rows by table."""
-        job = self.job(*tables, as_of=as_of)
+        return self.run(self.job(*tables, as_of=as_of))
+
+    def run(self, job: SnapshotJob) -> tuple[Manifest, dict[str, DataFrame]]:
+        """As ``take``, of a job that was described before."""
         self.count += 1
         name = f"snapshot-{self.count}"
         with begun(self.folder, name) as place:

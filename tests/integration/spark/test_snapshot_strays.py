@@ -45,11 +45,14 @@ def test_a_topic_that_was_given_partitions_is_refused(
 ) -> None:
     """The bridge's own rows would pass for another program's: most of them would be missing."""
     deployment = published(database, deploy)
+    snapshots = Snapshots(spark, deployment, tmp_path / "snapshots")
+    job = snapshots.job(TABLE)
+    deployment.wait_published()  # PostgreSQL writes WAL by itself, which a bridge that is stopped cannot reach
     deployment.stop()
     topic, admin = deployment.topic(TABLE), AdminClient({"bootstrap.servers": deployment.bootstrap})
     admin.create_partitions([NewPartitions(topic, PARTITIONS + 2)])[topic].result(30)
     told = "5 partitions now, but had 3 when its keys were published"
     with pytest.raises(TopicUnreadable, match=told):
-        Snapshots(spark, deployment, tmp_path / "snapshots").rows(TABLE)
+        snapshots.run(job)
     with pytest.raises(TopicUnreadable, match=told):
         run(spark, job_for(deployment, tmp_path / "lake", [TABLE]))
