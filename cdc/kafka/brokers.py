@@ -161,6 +161,7 @@ class BrokerAdmin(AdminClient):
                 self.poll(0)  # a broker answered: take the reports of earlier failures now, so that forget() drops them
                 self._reports.forget()
                 BROKER_LOG.answered()
+                self._count_brokers(found)
                 return found
 
     def offsets(
@@ -209,17 +210,19 @@ class BrokerAdmin(AdminClient):
                 self.metadata(topic, timeout_s=timeout_s)
         return found
 
+    def _count_brokers(self, found: ClusterMetadata) -> None:
+        self._one_broker_until = time.monotonic() + _ONE_BROKER_FOR_S
+        if self._epochs is None and len(found.brokers) > 1:
+            addresses = {number: (str(each.host), each.port) for number, each in found.brokers.items()}
+            self._epochs = LeaderEpochs(addresses, self.options)
+
     def _newest_epochs(
         self, places: Iterable[TopicPartition], timeout_s: float
     ) -> Mapping[tuple[str, int], int | None]:
         """Returns leader epochs as ``LeaderEpochs.newest`` does; nothing where nobody but the leader can answer."""
         asked = [(place.topic, place.partition) for place in places]
         if self._epochs is None and time.monotonic() >= self._one_broker_until:
-            brokers = self.metadata(asked[0][0], timeout_s=timeout_s).brokers
-            self._one_broker_until = time.monotonic() + _ONE_BROKER_FOR_S
-            if len(brokers) > 1:
-                addresses = {number: (str(each.host), each.port) for number, each in brokers.items()}
-                self._epochs = LeaderEpochs(addresses, self.options)
+            self.metadata(asked[0][0], timeout_s=timeout_s)
         return {} if self._epochs is None else self._epochs.newest(asked) or {}
 
 
