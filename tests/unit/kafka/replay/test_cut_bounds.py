@@ -189,6 +189,20 @@ class TestSetApart:
         buffer.add([record(A, 0, 10), *strays, record(A, 3, 30)])
         assert offsets(buffer.take(LSN(11))) == [0, 1, 2]
 
+    def test_one_that_nobody_can_read_waits_with_its_predecessor(self) -> None:
+        buffer = buffer_of(A)
+        buffer.add([record(A, 0, 10), record(A, 1, 1)._replace(header=UNREADABLE), record(A, 2, 30)])
+        assert offsets(buffer.take(LSN(10))) == []
+
+    def test_one_that_was_apart_was_not_among_those_that_wait(self) -> None:
+        buffer = buffer_of(A, records=1)
+        buffer.add([record(A, 0, 1_000)])
+        (held,) = buffer.beyond(LSN(40))
+        buffer.set_apart(held, LSN(40))
+        assert offsets(buffer.take(LSN(1_001))) == [0]
+        buffer.add([record(A, 1, 1_001)])
+        assert is_full(buffer)
+
 
 class TestFence:
     def test_a_spill_up_to_the_fenced_place_does_not_spend_the_fence(self) -> None:
