@@ -43,8 +43,9 @@ _LAGGARD_WITHIN_S: Final = 0.05
 _CONNECT_WITHIN_S: Final = 1.0
 _AGAIN_AFTER_S: Final = 10.0
 """How long a broker that did not answer is left alone, so that it does not hold up every question."""
-_NEVER_ANSWERED_AGAIN_S: Final = 300.0
-"""The same for brokers of which none has ever answered: our TLS or SASL is probably not what they want."""
+_NEVER_ANSWERED_AGAIN_S: Final = 60.0
+"""The same while no broker has ever answered: our TLS or SASL is probably not what they want. Longer, because each
+attempt costs time; not for ever, because all of them may only have been slow, and until then nothing is checked."""
 
 _CUT_OFF_AFTER_S: Final = 2.0
 """A broker that starts answers a moment before the others have heard of it."""
@@ -149,7 +150,8 @@ class CutOffBrokers:
         if self.found != known:
             raise TopicUnavailable(
                 "a broker is cut off from the others, and may be the one that this waits for",
-                remedy="cdc begins again with the other brokers by itself; look at the network between the brokers",
+                remedy="try again, as bridge, sink and views do by themselves: a new connection goes to the others; "
+                "look at the network between the brokers",
             )
 
 

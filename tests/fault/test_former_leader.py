@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any, Final
@@ -87,10 +86,7 @@ def test_brokers_that_do_not_answer(cluster: Cluster) -> None:
     os.kill(follower.pid, signal.SIGSTOP)
     try:
         assert epochs.newest([PLACE]) == {PLACE: epoch}
-        began = time.process_time()
-        for _ in range(10):
-            assert epochs.newest([PLACE]) == {PLACE: epoch}
-        assert time.process_time() - began < 1, "it waits for the one that hangs, and does not spin"
+        assert epochs.newest([PLACE]) == {PLACE: epoch}, "without the one that hangs"
         other.kill()
         assert epochs.newest([PLACE]) == {PLACE: None}
     finally:

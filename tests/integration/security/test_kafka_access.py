@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import field
 from pathlib import Path
@@ -17,6 +17,7 @@ from cdc.base.config import load
 from cdc.base.errors import ConfigError, TopicRefused, TopicUnavailable
 from cdc.kafka.acls import transactional_id
 from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.leaders import LeaderEpochs
 from cdc.kafka.publish.application import ApplicationProducer
 from cdc.lab.stack import Postgres
 from tests.integration.security.pasting import bindings, cdc, refused_bridge, refused_sink, remedy
@@ -294,3 +295,22 @@ def test_batches_are_fetched_through_the_same_door(secured: Secured) -> None:
     secured.configure(password="wrong")
     said = cdc("topics", "inspect", "-c", secured.config)
     assert (said.exit_code, "Authentication failed" in " ".join(said.output.split())) == (2, True), said.output
+
+
+def test_who_leads_is_asked_through_the_same_door_with_the_same_rights(secured: Secured) -> None:
+    """A cluster of one broker is never asked; this is how each of several is."""
+    deployment = secured.deployment
+    place = deployment.topic("public.items"), 0
+
+    def newest(path: Path) -> Mapping[tuple[str, int], int | None] | None:
+        options = load(path, {}).kafka.client_options()
+        brokers = {number: (str(each.host), each.port) for number, each in known.items()}
+        return LeaderEpochs(brokers, options).newest([place])
+
+    known = BrokerAdmin(load(secured.config, {}).kafka.client_options()).metadata(timeout_s=10).brokers
+    for path in (secured.config, secured.sink_config):
+        assert newest(path) == {place: 0}
+    secured.kafka.take_away(secured.sink_user)
+    assert eventually(lambda: newest(secured.sink_config) == {place: None}), "who may not see a topic learns nothing"
+    wrong_password(secured)
+    assert newest(secured.config) is None, "only the client library can say why"
