@@ -18,6 +18,9 @@ from cdc.kafka.leaders import cut_off_brokers
 from cdc.kafka.publish.transactional import PRODUCER_SETTINGS
 
 _DEADLINE_S: Final = 20.0
+_TOPIC_WITHIN_S: Final = 5.0
+"""The bridge created the topic long ago. With the client's default, which is longer than the deadline, a request for a
+topic that does not exist would only time out."""
 _MISSING: Final = {KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART}
 
 
@@ -69,6 +72,7 @@ def _write(options: Mapping[str, Any], topic: str, records: Sequence[tuple[bytes
         **cut_off_brokers(options).bootstrap(),
         "delivery.report.only.error": False,
         "message.timeout.ms": int(_DEADLINE_S * 1000),
+        "topic.metadata.propagation.max.ms": int(_TOPIC_WITHIN_S * 1000),
         "on_delivery": delivered,
         "error_cb": failed,
     }

@@ -215,8 +215,10 @@ class MirrorSession:
         """Waits for the bridge's topics, learns every definition and assigns every partition; False if told to stop."""
         schemas = self._wait(lambda: self._reader.partitions(self._schemas_topic), self._schemas_topic)
         progress = self._wait(lambda: self._reader.partitions(self._progress_topic), self._progress_topic)
+        if not schemas or not progress:
+            return False
         published = self._wait(self._published, self._progress_topic)
-        if not schemas or not progress or published is None:
+        if published is None:
             return False
         newest = self._restored.progress or published.stream
         assert newest is not None

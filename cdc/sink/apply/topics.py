@@ -264,7 +264,7 @@ class MirroredTopics:
         found = self._reader.ids([*self._ids, *self._missing])
         self._look_due = time.monotonic() + _LOOK_S
         if found != self._ids:
-            changed = sorted(topic for topic, _ in {*found.items()} ^ {*self._ids.items()})
+            changed = sorted({topic for topic, _ in {*found.items()} ^ {*self._ids.items()}})
             log.warning(
                 "topics have changed: looking at them again",
                 topics=changed,

@@ -86,3 +86,14 @@ def test_configuration_knows_one_spelling() -> None:
     assert config.source.keys == {"public.orders": ("id",)}
     with pytest.raises(ConfigError, match="ends with a quote and a dot"):
         load(None, {**base, "CDC_SOURCE__TABLES": '"a.b.c'})
+
+
+def test_what_is_left_out_is_left_out_by_schema_and_name() -> None:
+    assert in_scope("public", "orders", ["public.*"], ["other.orders", "public.order"])
+    assert not in_scope("public", "orders", ["public.*"], ["public.ord*"])
+    assert not in_scope("public", "orders", ["public.*"], ["*.orders"])
+
+
+def test_an_asterisk_stands_for_any_characters() -> None:
+    assert in_scope("public", "two\nlines", ["public.two*"], [])
+    assert not in_scope("public", "orders", ["public.o.ders"], [])

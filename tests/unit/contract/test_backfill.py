@@ -84,3 +84,8 @@ def test_anything_else_is_refused(value: bytes) -> None:
 def test_a_request_of_other_types_is_not_understood(strange: dict[str, object]) -> None:
     with pytest.raises(DecodeError):
         parse_request(orjson.dumps({**orjson.loads(request_value(REQUEST)), **strange}))
+
+
+def test_one_row_a_second_is_a_rate() -> None:
+    slow = dataclasses.replace(REQUEST, rate=1, where=None)
+    assert parse_request(request_value(slow)) == slow

@@ -9,7 +9,18 @@ import pytest
 
 from cdc.base.errors import DecodeError
 from cdc.base.lsn import LSN
-from cdc.contract.header import Header, HeaderStamp, header_position, newer, parse_header
+from cdc.contract.header import (
+    Header,
+    HeaderStamp,
+    header_position,
+    is_of_no_row,
+    newer,
+    of_no_row,
+    of_schema,
+    parse_header,
+    schema_of,
+    with_null_documents,
+)
 from cdc.contract.record import Position
 from tests.golden.files import vectors
 
@@ -84,3 +95,37 @@ def test_null_documents_are_columns_of_the_definition() -> None:
 def test_whole_header_needs_its_keys() -> None:
     with pytest.raises(DecodeError):
         parse_header(b"v=1;op=u;lsn=0/1;seq=1")
+
+
+MADE = HeaderStamp(LSN(0x1925728), 734, 1_000).header("u", 17, "0123456789abcdef")
+
+
+def test_only_the_definition_is_exchanged() -> None:
+    other = of_schema(MADE, "f" * 16)
+    assert other == HeaderStamp(LSN(0x1925728), 734, 1_000).header("u", 17, "f" * 16)
+    assert (schema_of(MADE), schema_of(other)) == ("0123456789abcdef", "f" * 16)
+    assert schema_of(newer(MADE)) == "0123456789abcdef"
+    assert schema_of(b"v=1;op=u;lsn=0/1;seq=1") == ""
+
+
+def test_a_tombstone_of_no_row_is_told_from_one_of_a_row() -> None:
+    assert is_of_no_row(of_no_row(MADE))
+    assert not is_of_no_row(MADE)
+    assert parse_header(of_no_row(MADE)) == parse_header(MADE), "readers that do not know the mark ignore it"
+
+
+def test_a_stamp_makes_headers_of_many_definitions() -> None:
+    stamp = HeaderStamp(LSN(9), None, 5, "10:20:")
+    made = [stamp.header(op, seq, schema) for seq, op, schema in ((1, "r", "a"), (2, "d", "a"), (3, "r", "b"))]
+    assert [(each.op, each.seq, each.schema) for each in map(parse_header, made)] == [
+        ("r", 1, "a"),
+        ("d", 2, "a"),
+        ("r", 3, "b"),
+    ]
+    before_op, before_seq, after_seq = stamp.around("a")
+    assert made[0] == before_op + b"r" + before_seq + b"1" + after_seq
+
+
+def test_columns_with_null_documents_come_back() -> None:
+    assert parse_header(with_null_documents(MADE, (0, 12))).json_null == (0, 12)
+    assert parse_header(newer(with_null_documents(MADE, [3]))).json_null == (3,)

@@ -67,3 +67,14 @@ def test_names_that_kafka_takes_for_the_same() -> None:
     assert collisions(["a.b", "c"], ["a_b", "a.b", "c"]) == [("a.b", "a_b")]
     assert collisions(["shop.public.orders.history"], ["shop.public.orders_history"]) != []
     assert collisions(["a.b", "a.c"], ["a.b", "a.c"]) == []
+
+
+def test_names_of_other_metrics_do_not_collide() -> None:
+    assert collisions(["a.b"], ["c"]) == []
+
+
+def test_a_name_as_long_as_kafka_allows_is_taken() -> None:
+    table = "t" * (249 - len("shop.public."))
+    assert len(topic_name("shop", "public", table)) == 249
+    with pytest.raises(ConfigError, match="has 250 characters"):
+        topic_name("shop", "public", f"{table}t")

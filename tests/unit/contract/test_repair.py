@@ -68,3 +68,15 @@ def test_anything_else_is_refused(value: bytes) -> None:
     for parse in (parse_repair_request, parse_repair_outcome):
         with pytest.raises(DecodeError, match="version 1"):
             parse(value)
+
+
+def test_keys_are_for_ever() -> None:
+    assert repair_request_key("r", 3) == b'{"repair_request":"r","part":3}'
+    assert repair_key("public.t") == b'{"repair":"public.t"}'
+
+
+def test_a_part_is_filled_to_the_byte() -> None:
+    half, more = RepairKey(b"k" * (PART_BYTES // 2)), RepairKey(b"k" * (PART_BYTES // 2 + 1))
+    assert [len(each.keys) for each in parts_of("r", "public.t", [half, half, half, half])] == [2, 2]
+    assert [len(each.keys) for each in parts_of("r", "public.t", [half, more, half])] == [1, 1, 1]
+    assert {(each.request, each.table) for each in parts_of("r", "public.t", [half] * 5)} == {("r", "public.t")}

@@ -362,3 +362,12 @@ def test_the_end() -> None:
     stage.look(HEAP)
     stage.backfill.close()
     assert (stage.readers.is_closed, stage.requests.is_closed, sweep.is_closed) == (True, True, True)
+
+
+def test_a_backfill_that_waits_for_its_turn_may_be_paused_as_well() -> None:
+    stage = Stage("t", stored=None)
+    stage.ask(request("start", "t"))
+    stage.ask(request("pause", "t"))
+    assert stage.written().state == "paused"
+    stage.step()
+    assert not stage.readers.tasks

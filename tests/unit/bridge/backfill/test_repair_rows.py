@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from cdc.base.lsn import LSN
 from cdc.bridge.backfill.repair_part import Repaired
@@ -30,6 +31,7 @@ RELATION = Relation(
     ReplicaIdentity.DEFAULT,
     (Column("id", 23, -1, "pg_catalog.int4", True), Column("v", 25, -1, "pg_catalog.text", False)),
 )
+JSONB = Column("v", 3802, -1, "pg_catalog.jsonb", False)
 KEY, ROW = b'{"id":1}', b'{"id":1,"v":"row"}'
 ALIAS = b'{"id":"1"}'
 ELSEWHERE = (partition_of(KEY, PARTITIONS) + 1) % PARTITIONS
@@ -46,18 +48,21 @@ class Written(World):
         self.recording = Recording(TOPIC, ())
         self.done = Repaired()
 
-    def publish(self, keys: Sequence[RepairKey], present: Iterable[int] = (1,), unread: int = 0) -> Written:
+    def publish(
+        self, keys: Sequence[RepairKey], present: Iterable[int] = (1,), unread: int = 0, cell: bytes = b"row"
+    ) -> Written:
         """Repair these keys of a table with these rows, of which the last ones were too many to be read at once."""
         answers = []
         for each in keys:
             texts = key_texts(RELATION.columns[:1], each.key)
             is_there = texts is not None and int(texts[0]) in present
-            answers.append(KeyAnswer(texts, (texts[0], b"row") if texts is not None and is_there else None))
+            answers.append(KeyAnswer(texts, (texts[0], cell) if texts is not None and is_there else None))
         answers[len(answers) - unread :] = [KeyAnswer(each.key, None, False) for each in answers[-unread:] if unread]
         moment = Moment(Snapshot(50, frozenset()), "50:50:", LSN(90), None)
-        found = KeyRows(moment, RELATION, ("id",), tuple(answers))
+        relation = replace(RELATION, columns=(RELATION.columns[0], JSONB)) if cell == b"null" else RELATION
+        found = KeyRows(moment, relation, ("id",), tuple(answers))
         writer = RepairWriter(TOPIC, PARTITIONS, StreamSide(Stream(), TouchedKeys()), self.ordinals, self)
-        writer.publish(keys, found, TableEncoder(RELATION, ("id",), TOPIC), self.recording, self.done)
+        writer.publish(keys, found, TableEncoder(relation, ("id",), TOPIC), self.recording, self.done)
         return self
 
     def produce(self, topic: str, key: bytes, value: bytes | None, header: bytes) -> None:
@@ -145,3 +150,49 @@ def test_what_was_not_read_is_neither_a_row_nor_gone() -> None:
     written = Written().publish([RepairKey(KEY), RepairKey(b'{"id":2}', ELSEWHERE)], present=(1, 2), unread=1)
     assert written.written == [(KEY, ROW, None)]
     assert written.done.again == [RepairKey(b'{"id":2}', ELSEWHERE)]
+
+
+def test_everything_that_was_not_read_is_asked_for_again() -> None:
+    keys = [RepairKey(b'{"id":%d}' % number) for number in (1, 2, 3)]
+    written = Written().publish(keys, present=(1, 2, 3), unread=2)
+    assert written.done.again == keys[1:]
+
+
+def test_tombstones_beside_the_row_say_that_they_belong_to_no_row() -> None:
+    written = Written()
+    keys = [RepairKey(ALIAS), RepairKey(ALIAS), RepairKey(KEY, ELSEWHERE), RepairKey(b"x", ELSEWHERE), RepairKey(b"y")]
+    written.publish([*keys, RepairKey(b'{"id":2}'), RepairKey(b'{"id":3}')], present=(1, 2))
+    assert written.written[:4] == [(ALIAS, None, None), (KEY, ROW, None), (KEY, None, ELSEWHERE), (KEY, ROW, None)]
+    are_of_no_row = [header.endswith(b";row=none") for header in written.headers]
+    expected = [value is None and key != b'{"id":3}' for key, value, _ in written.written]
+    assert are_of_no_row == expected
+    assert [parse_header(header).seq for header in written.headers] == [*range(1, len(written.headers) + 1)]
+    counts = [value is None for _, value, _ in written.written]
+    assert (written.done.tombstones, written.done.rows) == (counts.count(True), counts.count(False))
+    size = sum(len(key if value is None else value) for key, value, number in written.written if number is None)
+    assert written.done.bytes == size
+
+
+def test_counts_go_on_from_those_before() -> None:
+    written = Written()
+    for _ in range(2):
+        written.recording.keys[b'{"id":4}'] = 60
+        keys = [RepairKey(b'{"id":%d}' % number) for number in (1, 2, 4)]
+        written.publish([*keys, RepairKey(b"x"), RepairKey(KEY, ELSEWHERE)])
+    done = written.done
+    assert (done.rows, done.tombstones, done.touched) == (4, 6, 2)
+
+
+def test_a_document_that_looks_like_null_is_told_from_it() -> None:
+    (header,) = Written().publish([RepairKey(KEY)], cell=b"null").headers
+    assert parse_header(header).json_null == (1,)
+    (header,) = Written().publish([RepairKey(KEY)]).headers
+    assert parse_header(header).json_null == ()
+
+
+def test_the_first_partition_may_be_elsewhere_as_well() -> None:
+    number, text = next(
+        (number, b'{"id":%d}' % number) for number in range(9) if partition_of(b'{"id":%d}' % number, PARTITIONS)
+    )
+    written = Written().publish([RepairKey(text, 0)], present=(number,))
+    assert written.written[0] == (text, None, 0)

@@ -72,6 +72,7 @@ def test_ghosts_get_tombstones() -> None:
     assert stage.keys() == [*rows(1), (key(9), False)]
     header = parse_header(stage.world.records[-1][3])
     assert (header.op, header.lsn, header.seq, header.snap) == ("d", LSN(99), 2, "50:50:")
+    assert header.schema == parse_header(stage.world.records[0][3]).schema, "of the definition that rows have now"
     assert not stage.touched.keys
 
 
@@ -126,3 +127,27 @@ def test_a_condition_rules_a_sweep_out() -> None:
     stage.look(HEAP)
     stage.step()
     assert (stage.written().state, stage.written().sweep, stage.world.journal) == ("done", False, [])
+
+
+def test_many_ghosts_have_ordinals_of_their_own() -> None:
+    """(lsn, seq) never falls within a partition, and the next record of the topic follows all of them."""
+    stage = swept([key(7), key(8)], [key(9)], None)
+    stage.step(3)
+    assert [parse_header(header).seq for *_, header in stage.world.records] == [1, 2, 3, 4]
+    assert (stage.written().swept, stage.written().seq) == (3, 4)
+    assert stage.ordinals[topic_of("t")] == 4
+
+
+def test_without_an_encoder_tombstones_name_no_definition() -> None:
+    stage = Stage("t")
+    stage.world.sweeps.append(Ghosts([[key(9)], None]))
+    stage.ask(request("start", "t", options=SWEEP))
+    stage.step()
+    stage.look(HEAP)
+    stage.step()
+    stage.bring(stage.chunk())
+    stage.world.without_encoder.add("t")
+    stage.look(HEAP)
+    stage.step(2)
+    ((_, _, _, header),) = stage.world.records
+    assert parse_header(header).schema == "0" * 16

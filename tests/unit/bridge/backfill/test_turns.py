@@ -7,7 +7,8 @@ import time
 import pytest
 
 from cdc.bridge.backfill.plan import CHUNK_BLOCKS
-from cdc.bridge.backfill.tasks import ChunkTask
+from cdc.bridge.backfill.tasks import ChunkTask, ViewTask
+from cdc.bridge.capture.chunk import Chunk
 from cdc.contract.record import BackfillOptions
 from tests.unit.bridge.backfill.stage import HEAP, TWO_CHUNKS, Clock, Stage, request, rows, started
 
@@ -149,3 +150,31 @@ def test_what_was_asked_for_is_written_at_once_though_it_was_begun(clock: Clock)
     stage.ask(request("start", "t"))
     stage.step()
     assert stage.wants_flush()
+
+
+@pytest.mark.parametrize(
+    ("rate", "rows_there", "blocks"),
+    [(2, 10 * CHUNK_BLOCKS * 10, 1), (20, 10 * CHUNK_BLOCKS * 10, 2), (20, 0, 20), (3, 1, 3), (10**9, 0, CHUNK_BLOCKS)],
+)
+def test_a_chunk_with_a_rate_has_as_many_blocks_as_a_second_publishes(
+    clock: Clock, rate: int, rows_there: int, blocks: int
+) -> None:
+    stage = started(options=BackfillOptions(rate=rate))
+    stage.look(("t", 1, 10 * CHUNK_BLOCKS), rows=rows_there)
+    stage.step()
+    assert (stage.chunk().chunk.start, stage.chunk().chunk.start) == (0, blocks)
+
+
+def test_a_reader_is_asked_for_these_blocks_of_this_heap_and_these_rows() -> None:
+    stage = started(options=BackfillOptions("id > 5"))
+    stage.stream.unseen.add(77)
+    look = stage.readers.tasks[0]
+    assert isinstance(look, ViewTask)
+    assert look.where == "id > 5"
+    stage.look(("partition", 1, 2 * CHUNK_BLOCKS))
+    stage.step()
+    table = stage.world.infos["t"]
+    assert [stage.chunk().chunk, stage.chunk().chunk] == [
+        Chunk(table, "public", "partition", 0, CHUNK_BLOCKS, "id > 5"),
+        Chunk(table, "public", "partition", CHUNK_BLOCKS, None, "id > 5"),
+    ]

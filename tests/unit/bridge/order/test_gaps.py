@@ -15,8 +15,10 @@ from cdc.contract.gaps import (
     SlotGap,
     TopicGap,
     foreign_source,
+    forgotten_progress,
     lost_before_the_first_progress,
     publication_gaps,
+    slot_before_publication,
     stream_gap,
     topic_gaps,
 )
@@ -66,6 +68,9 @@ def found(**facts: Any) -> SlotGap | None:
         {"wal_end": None},
         {"source": replace(SOURCE, timeline=2)},
         {"source": replace(SOURCE, timeline=2), "stored": replace(STORED, partial=Position(LSN(999), 3))},
+        {"source": replace(SOURCE, timeline=2), "newest": LSN(1500), "left_at": lambda: LSN(1501)},
+        {"source": replace(SOURCE, timeline=2), "newest": LSN(900)},
+        {"newest": LSN(2000)},
     ],
 )
 def test_nothing_is_missing(facts: dict[str, Any]) -> None:
@@ -100,6 +105,12 @@ def test_nothing_is_missing(facts: dict[str, Any]) -> None:
             {"source": replace(SOURCE, timeline=2), "stored": replace(STORED, partial=Position(LSN(1000), 3))},
             "left timeline 1 at 0/3E8, and 0/3E9 is published",
         ),
+        # rows were ahead of the progress
+        (
+            {"source": replace(SOURCE, timeline=2), "newest": LSN(1500), "left_at": lambda: LSN(1500)},
+            "left timeline 1 at 0/5DC, and 0/5DD is published",
+        ),
+        ({"newest": LSN(2001)}, "the server's WAL ends at 0/7D0, before 0/7D1, which is published"),
     ],
 )
 def test_the_stream_does_not_connect(facts: dict[str, Any], words: str) -> None:
@@ -107,6 +118,19 @@ def test_the_stream_does_not_connect(facts: dict[str, Any], words: str) -> None:
     assert gap is not None
     assert words in gap.message
     assert "CDC_SOURCE__ON_GAP=rebackfill cdc run" in gap.remedy
+
+
+def test_only_a_slot_that_is_gone_did_not_follow_a_promotion() -> None:
+    for facts in ({"slot": replace(SLOT, wal_status="lost")}, {"slot": None}):
+        gap = found(**facts)
+        assert gap is not None
+        assert "promoted" not in gap.message
+
+
+def test_the_remedy_names_the_table_if_it_is_one() -> None:
+    for names, again in ((("s.a",), "publishes s.a again"), (("s.a", "s.b"), "publishes all tables again")):
+        (gap,) = topic_gaps({"t": TOPIC}, {}, {"t": names})
+        assert again in gap.remedy
 
 
 def test_another_server_or_database() -> None:
@@ -197,3 +221,47 @@ def test_a_membership_is_read_back() -> None:
     for bad in (b"{}", b"[]", b'{"v":2}', membership_value(replace(MEMBER, owner=True))):
         with pytest.raises(DecodeError, match="published record is not of topic contract version 1"):
             parse_membership(bad)
+
+
+def test_a_slot_that_is_older_than_its_publication_is_to_be_dropped() -> None:
+    gap = slot_before_publication("cdc_shop", "pub")
+    assert gap.message.startswith("replication slot 'cdc_shop' begins before publication 'pub' was created")
+    assert gap.remedy.startswith("SELECT pg_drop_replication_slot('cdc_shop');")
+    assert "cdc run" in gap.remedy
+
+
+def test_topics_without_a_progress_are_published_again() -> None:
+    gap = forgotten_progress("shop.__progress", LSN(0x1F))
+    assert isinstance(gap, SlotGap)
+    assert "'shop.__progress' holds no progress, but topics hold records up to 0/1F" in gap.message
+
+
+def test_a_slot_whose_reason_nobody_knows_is_lost_all_the_same() -> None:
+    for state, reason in (
+        (replace(SLOT, wal_status="lost"), "lost"),
+        (replace(SLOT, wal_status=None, invalidation_reason="of_later"), "of_later"),
+        (replace(SLOT, wal_status="unreserved", invalidation_reason=None), "unreserved"),
+    ):
+        assert f"'cdc_shop' is lost ({reason})" in lost_before_the_first_progress(state).message
+
+
+def test_tables_that_the_publication_left_out_are_all_named() -> None:
+    was = Membership(1, "1", 10, 7, ("1",))
+    recorded = dict.fromkeys(("s.b", "s.a", "s.c"), was)
+    now = {**recorded, "s.a": replace(was, routes=("2",)), "s.b": replace(was, routes=())}
+    (gap,) = publication_gaps("pub", recorded, now, options_tell=True)
+    assert isinstance(gap, PublicationGap)
+    assert gap.tables == ("s.a", "s.b")
+    assert "'pub' did not carry s.a, s.b for a while" in gap.message
+    for other in (replace(was, publication=2), replace(was, version="2")):
+        (gap,) = publication_gaps("pub", recorded, {**recorded, "s.b": other}, options_tell=True)
+        assert isinstance(gap, SlotGap)
+        assert "publication 'pub'" in gap.message
+
+
+def test_each_topic_is_compared_whatever_is_with_the_others() -> None:
+    known = dict.fromkeys(("gone", "lost", "whole", "again"), TOPIC)
+    now = {"new": TOPIC, "whole": TOPIC, "lost": replace(TOPIC, low=(0, 1)), "again": replace(TOPIC, topic_id="id-2")}
+    tables = {name: (f"s.{name}",) for name in ("new", "gone", "whole", "lost", "again")}
+    gaps = topic_gaps(known, now, tables)
+    assert [gap.tables for gap in gaps if isinstance(gap, TopicGap)] == [("s.gone",), ("s.lost",), ("s.again",)]
