@@ -16,7 +16,7 @@ import pytest
 import structlog
 
 from cdc.base import compiled
-from cdc.lab.stack import Kafka, Postgres, PostgresMajor, Redis, open_redis
+from cdc.lab.stack import Kafka, Postgres, PostgresMajor, Redis, RegistryServer, open_redis
 from cdc.lab.stack.cache import Say
 from tests.suite import FailureRecord
 from tests.support import remedies, shared_broker
@@ -179,6 +179,14 @@ def no_topic_stays(pytestconfig: pytest.Config) -> Iterator[None]:
 def redis(say: Say) -> Iterator[Redis]:
     """The session's Redis, or the one in CDC_REDIS_URL. Its keys are shared by all tests: take a prefix of your own."""
     server = open_redis(say=say)
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def registry(say: Say) -> Iterator[RegistryServer]:
+    """The session's schema registry, without authentication. All tests share its subjects: take unique names."""
+    server = RegistryServer.open(say=say)
     yield server
     server.close()
 

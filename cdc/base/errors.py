@@ -137,6 +137,19 @@ class TopicRefused(CdcError):
     exit_code = 3
 
 
+class RegistryUnavailable(CdcError):
+    """The schema registry cannot be reached, or cannot answer now."""
+
+    retryable = True
+    exit_code = 4
+
+
+class RegistryRefused(CdcError):
+    """The schema registry refuses to serve us, or takes no such schema, until the operator changes something."""
+
+    exit_code = 3
+
+
 class FencedError(CdcError):
     """Another process with the same transactional id took over; this one must end without writing anything more."""
 

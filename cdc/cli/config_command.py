@@ -48,7 +48,7 @@ def schema() -> None:
 
 
 def effective(config: Config) -> dict[str, Any]:
-    """Returns the configuration as plain values, with secrets masked; a password from a file is shown as that file."""
+    """Returns the configuration as plain values, secrets masked; what is read from a file is shown as that file."""
     return _plain(config)
 
 
@@ -56,7 +56,7 @@ def _plain(section: BaseModel) -> dict[str, Any]:
     shown: dict[str, Any] = {}
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
-        if name == "password" and getattr(section, "password_file", None) is not None:
+        if name in ("password", "token") and getattr(section, f"{name}_file", None) is not None:
             continue
         shown[field.alias or name] = _value(name, value)
     return shown

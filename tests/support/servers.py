@@ -10,10 +10,27 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from cdc.lab.stack import KafkaBroker, Postgres, PostgresMajor, PostgresServer, RedisServer, open_postgres
+from cdc.lab.stack import (
+    KafkaBroker,
+    Postgres,
+    PostgresMajor,
+    PostgresServer,
+    RedisServer,
+    RegistryServer,
+    open_postgres,
+)
 from cdc.lab.stack.cache import Say
 from tests.support.names import unique
 from tests.support.versions import DEFAULT
+
+BASIC_AUTH: Mapping[str, str] = {
+    "quarkus.http.auth.basic": "true",
+    "apicurio.auth.role-based-authorization": "true",
+    "quarkus.security.users.embedded.plain-text": "true",
+    "quarkus.security.users.embedded.users.cdc": "registry-password",
+    "quarkus.security.users.embedded.roles.cdc": "sr-developer",
+}
+"""Settings of a schema registry that lets only the user ``cdc`` in, with this password."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +145,10 @@ class OwnStack:
     def redis(self, settings: Mapping[str, str] | None = None, *, persistent: bool = False) -> RedisServer:
         """A Redis; what is ``persistent`` survives ``kill``."""
         return self._cleanup.enter_context(RedisServer.open(persistent=persistent, settings=settings))
+
+    def registry(self, settings: Mapping[str, str] | None = None) -> RegistryServer:
+        """A schema registry; what it knows survives ``kill``."""
+        return self._cleanup.enter_context(RegistryServer.open(settings=settings))
 
     def close(self) -> None:
         """Close all of them."""

@@ -2,6 +2,7 @@
 
 from cdc.base.config.load import load
 from cdc.base.config.model import Config, HttpConfig, KafkaConfig, SinkConfig, SourceConfig, TopicsConfig
+from cdc.base.config.registry import RegistryConfig
 from cdc.base.config.view import OtherTopic, ViewConfig
 
 __all__ = [
@@ -9,6 +10,7 @@ __all__ = [
     "HttpConfig",
     "KafkaConfig",
     "OtherTopic",
+    "RegistryConfig",
     "SinkConfig",
     "SourceConfig",
     "TopicsConfig",

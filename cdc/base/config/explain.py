@@ -57,6 +57,8 @@ def _found(value: Any, location: Location) -> str:
         return ""
     if any(isinstance(part, str) and is_secret_key(part) for part in location):
         return f"; found {MASK}"
+    if isinstance(value, list):
+        return f"; found {[mask_dsn(each) if isinstance(each, str) else each for each in value]}"
     return f"; found {mask_dsn(value)!r}" if isinstance(value, str) else f"; found {value!r}"
 
 

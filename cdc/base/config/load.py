@@ -12,7 +12,7 @@ from cdc.base.config import environment, unread, yaml_file
 from cdc.base.config.explain import explain
 from cdc.base.config.model import Config
 
-_PASSWORD_KEYS = ("password", "password_file")
+_SECRETS = (("password", "password_file"), ("token", "token_file"))
 
 
 def load(path: Path | None, environ: Mapping[str, str]) -> Config:
@@ -73,10 +73,12 @@ def checked(
 
 
 def _lay_over(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge mappings; ``above`` wins, and a password in it replaces a password or a password_file in ``below``."""
+    """Merge mappings; ``above`` wins, and a password in it replaces a password or a password_file in ``below``, a token
+    likewise."""
     merged = dict(below)
-    if any(key in above for key in _PASSWORD_KEYS):
-        merged = {key: value for key, value in merged.items() if key not in _PASSWORD_KEYS}
+    for places in _SECRETS:
+        if any(key in above for key in places):
+            merged = {key: value for key, value in merged.items() if key not in places}
     for key, value in above.items():
         known = merged.get(key)
         merged[key] = _lay_over(known, value) if isinstance(known, dict) and isinstance(value, dict) else value

@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from cdc.base.config import checks, masking, password_file
+from cdc.base.config.registry import RegistryConfig
 from cdc.base.config.serve import ServeConfig
 from cdc.base.config.view import ViewConfig
 from cdc.base.errors import ConfigError
@@ -34,6 +35,7 @@ _Patterns: TypeAlias = Annotated[tuple[_TablePattern, ...], BeforeValidator(chec
 _KeyColumns: TypeAlias = Annotated[tuple[_Identifier, ...], BeforeValidator(checks.split_list)]
 _Int: TypeAlias = Annotated[int, BeforeValidator(checks.number)]
 _Float: TypeAlias = Annotated[float, BeforeValidator(checks.number)]
+_Format: TypeAlias = Literal["json", "avro"]
 _Scalar: TypeAlias = Annotated[str | int | float | bool, BeforeValidator(checks.scalar)]
 
 
@@ -189,6 +191,19 @@ class TopicsConfig(BaseModel):
     questions about who changed a row come within weeks, and an unlimited topic fills the disk some day."""
     names: dict[_TableName, Annotated[str, AfterValidator(checks.topic_name)]] = Field(default_factory=dict)
     """Topic by schema.table, for tables that need another topic than <name>.<schema>.<table>."""
+    format: _Format = "json"
+    """How values are written: json (default, because everybody reads it) or avro, with a schema in the registry. Keys
+    are JSON in any case: in Avro they would begin with an id, and another id would make another key of the same row."""
+    formats: dict[_TableName, _Format] = Field(default_factory=dict)
+    """Format by schema.table, for tables that need another one."""
+    beyond: Literal["refuse", "text"] = "refuse"
+    """What a value becomes that its Avro type cannot hold, such as infinity in a timestamp or NaN in a decimal: refuse
+    (default, because many readers take no other unions than with null) stops the bridge and names the row; text makes
+    each such type a union with string, which holds PostgreSQL's text."""
+
+    def format_of(self, table: str) -> _Format:
+        """Returns the format of a table's values, by its qualified name."""
+        return self.formats.get(table, self.format)
 
     @model_validator(mode="after")
     def _check(self) -> TopicsConfig:
@@ -206,6 +221,11 @@ class TopicsConfig(BaseModel):
         if self.history:
             checks.history_names(self.names)
         return self
+
+    @property
+    def needs_registry(self) -> bool:
+        """Whether some values are written with a schema that a registry keeps."""
+        return {self.format, *self.formats.values()} != {"json"}
 
 
 class SinkConfig(BaseModel):
@@ -276,6 +296,7 @@ class Config(BaseModel):
     snapshot: SnapshotConfig = SnapshotConfig()
     kafka: KafkaConfig
     topics: TopicsConfig = TopicsConfig()
+    registry: RegistryConfig | None = None
     sink: SinkConfig | None = None
     view: ViewConfig | None = None
     http: HttpConfig = HttpConfig()
@@ -298,6 +319,12 @@ class Config(BaseModel):
             raise ValueError(
                 "source.on_gap: rebackfill publishes tables again, which snapshot.mode: never forbids; change one"
             )
+        if self.topics.needs_registry and self.registry is None:
+            raise ValueError("topics.format: avro needs a registry that keeps the schemas; add registry: {url: …}")
+        if self.topics.needs_registry and self.topics.history:
+            raise ValueError(
+                "topics.history keeps rows as JSON: leave it out, or leave out topics.format and topics.formats"
+            )
         if self.sink is not None:
             checks.replica_targets(self.source.tables, self.sink.tables, self.sink.schema_name, self.sink.prefix)
         return self
@@ -310,10 +337,12 @@ class Config(BaseModel):
     def secrets(self) -> tuple[str, ...]:
         """Returns all secrets in use for the log filter, longest first, so that no secret leaves a part of another."""
         found: set[str] = set()
-        for section in (self.source, self.snapshot, self.kafka, self.sink, self.view):
+        for section in (self.source, self.snapshot, self.kafka, self.registry, self.sink, self.view):
             if section is not None and section.password is not None:
                 found.add(section.password.get_secret_value())
             if isinstance(section, SourceConfig | SnapshotConfig | SinkConfig) and section.dsn is not None:
                 found.update(masking.dsn_secrets(section.dsn.get_secret_value()))
+        if self.registry is not None and self.registry.token is not None:
+            found.add(self.registry.token.get_secret_value())
         found.update(str(value) for name, value in self.kafka.options.items() if masking.is_secret_key(name))
         return tuple(sorted((secret for secret in found if secret), key=len, reverse=True))

@@ -1,36 +1,30 @@
-"""Reads a section's password, and adds it to the connection string."""
+"""Reads a section's password or token, and adds a password to the connection string."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
+from typing import Literal
 
-from pydantic import SecretStr, ValidationInfo
+from pydantic import BaseModel, SecretStr, ValidationInfo
 
 from cdc.base.config import masking
 
 
-class WithPassword(Protocol):
-    """A section of the configuration that may have a password, or a file with it."""
-
-    @property
-    def password(self) -> SecretStr | None: ...
-    @property
-    def password_file(self) -> str | None: ...
-
-
-def settle(section: WithPassword, info: ValidationInfo, dsn: str = "") -> None:
-    """Read ``password_file`` into ``password``. A password may be given in one place only.
+def settle(
+    section: BaseModel, info: ValidationInfo, dsn: str = "", *, what: Literal["password", "token"] = "password"
+) -> None:
+    """Read ``password_file`` into ``password``, or ``token_file`` into ``token``. It may be given in one place only.
 
     A relative path starts at the validation context's ``directory``, which is that of the configuration file.
     """
-    given = [name for name in ("password", "password_file") if getattr(section, name) is not None]
+    key = f"{what}_file"
+    given = [name for name in (what, key) if getattr(section, name) is not None]
     given += ["dsn"] if masking.dsn_secrets(dsn) else []
     if len(given) > 1:
-        raise ValueError(f"the password is given in {' and in '.join(given)}; keep one of them")
-    if section.password_file is not None:
-        path = Path((info.context or {}).get("directory", ""), section.password_file)
-        object.__setattr__(section, "password", SecretStr(_first_line(path)))
+        raise ValueError(f"the {what} is given in {' and in '.join(given)}; keep one of them")
+    if (named := getattr(section, key)) is not None:
+        path = Path((info.context or {}).get("directory", ""), named)
+        object.__setattr__(section, what, SecretStr(_first_line(path, key)))
 
 
 def connection(dsn: SecretStr, password: SecretStr | None) -> dict[str, str]:
@@ -41,14 +35,14 @@ def connection(dsn: SecretStr, password: SecretStr | None) -> dict[str, str]:
     return arguments
 
 
-def _first_line(path: Path) -> str:
+def _first_line(path: Path, key: str) -> str:
     try:
         line = path.read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
     except OSError as error:
-        raise ValueError(f"password_file: cannot read {path}: {error.strerror}") from error
+        raise ValueError(f"{key}: cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError:
         # "from None": the cause would contain the file's bytes.
-        raise ValueError(f"password_file: {path} is not UTF-8 text") from None
+        raise ValueError(f"{key}: {path} is not UTF-8 text") from None
     if not line:
-        raise ValueError(f"password_file: the first line of {path} is empty")
+        raise ValueError(f"{key}: the first line of {path} is empty")
     return line

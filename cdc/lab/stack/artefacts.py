@@ -28,10 +28,13 @@ class Artefact(NamedTuple):
     version: str
     sha256: str
     size_bytes: int
+    classifier: str = ""
+    packaging: str = "jar"
 
     @property
     def file_name(self) -> str:
-        return f"{self.name}-{self.version}.jar"
+        of_several = f"-{self.classifier}" if self.classifier else ""
+        return f"{self.name}-{self.version}{of_several}.{self.packaging}"
 
 
 Download = Callable[[Artefact, Path], Path]
@@ -39,13 +42,16 @@ Download = Callable[[Artefact, Path], Path]
 
 
 def read_lock(path: Path) -> list[Artefact]:
-    """Read a lock: lines of ``group:name:version sha256 size``, and comment lines that start with ``#``."""
+    """Read a lock: lines of ``group:name:version sha256 size``, and comment lines that start with ``#``.
+
+    What is not the jar of its name has two more coordinates: ``group:name:version:classifier:packaging``.
+    """
     artefacts = []
     for line in path.read_text(encoding="ascii").splitlines():
         if line.strip() and not line.startswith("#"):
             coordinates, sha256, size = line.split()
-            group, name, version = coordinates.split(":")
-            artefacts.append(Artefact(group, name, version, sha256, int(size)))
+            group, name, version, *other_file = coordinates.split(":")
+            artefacts.append(Artefact(group, name, version, sha256, int(size), *other_file))
     return artefacts
 
 
@@ -124,6 +130,6 @@ def _resolver_download(repository: Path, what: str, instead: str) -> Download:
 
     def download(artefact: Artefact, _directory: Path) -> Path:
         component = context.project(artefact.group, artefact.name).at_version(artefact.version)
-        return Path(component.artifact().resolve())
+        return Path(component.artifact(artefact.classifier, artefact.packaging).resolve())
 
     return download

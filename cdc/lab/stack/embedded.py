@@ -30,8 +30,8 @@ _PORT_ATTEMPTS = 5
 _START_TIMEOUT_S = 120.0  # a cold JVM on a busy machine took 13 s; crash recovery may come on top
 _STOP_TIMEOUT_S = 15.0
 _POLL_INTERVAL_S = 0.03
-_TAKEN = ("Address already in use", "Address in use")
-"""How a server reports a port that is not free: with glibc, and with musl."""
+_TAKEN = ("Address already in use", "Address in use", "seems to be in use by another process")
+"""How a server reports a port that is not free: with glibc, with musl, and on Quarkus."""
 
 
 class PortTaken(Exception):

