@@ -12,6 +12,7 @@ from typing import Any, Final
 
 TWINS: Final = (
     "cdc.bridge.backfill._lines",
+    "cdc.contract.formats._avro_rows",
     "cdc.contract.formats._json_rows",
     "cdc.contract.formats._objects",
     "cdc.bridge.order._frames",

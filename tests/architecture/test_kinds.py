@@ -9,6 +9,7 @@ import pytest
 
 from cdc.cli.connect_schema_command import CONNECT_TYPES
 from cdc.contract.change import Column
+from cdc.contract.formats.avro.types import AVRO_FORMS
 from cdc.contract.formats.canonical import Identity, reading_of
 from cdc.contract.formats.json_texts import FORMS as READ_FORMS
 from cdc.contract.formats.values import ARRAY_CONVERTERS, CONVERTERS
@@ -25,6 +26,7 @@ from tests.architecture.tree import modules, parse
 READERS: dict[str, Mapping[Kind, object]] = {
     "the encoder": CONVERTERS,
     "the encoder, of arrays": ARRAY_CONVERTERS,
+    "Avro's types": AVRO_FORMS,
     "what the sink reads": READ_FORMS,
     "what jobs are told": TOPIC_FORMS,
     "Kafka Connect's schema": CONNECT_TYPES,

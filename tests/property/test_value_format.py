@@ -7,82 +7,26 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from collections.abc import Iterator
+from typing import ClassVar, Final
 
-import psycopg
 import pytest
 
 from cdc.contract.change import UNCHANGED_TOAST, Column, Row
-from cdc.contract.formats.format import NOT_ENCODABLE, NULL, ReadColumn, ValueFormat
+from cdc.contract.formats.format import NOT_ENCODABLE, NULL, ValueFormat
 from cdc.contract.formats.json_format import JSON
-from cdc.contract.pgtypes import sql_type, type_name
 from tests.support.servers import Database
 from tests.support.soak import times
-from tests.support.type_catalogue import CUSTOM_TYPES, KEY_TYPES, VALUE_TYPES
+from tests.support.value_catalogue import Catalogue, printed_catalogue
 
 SEED = int(os.environ.get("SEED", str(random.SystemRandom().randrange(1 << 32))))
-_OPTIONS: Final = "-c TimeZone=UTC -c DateStyle=ISO -c extra_float_digits=1"
 _NAMES: Final = ("c", "é", "%s", "a b", "\\", '"')
-_STREAM_NAME: Final = """
-WITH RECURSIVE base AS (
-  SELECT typnamespace, typname, typbasetype FROM pg_type WHERE oid = %s::regtype
-  UNION ALL
-  SELECT t.typnamespace, t.typname, t.typbasetype FROM base JOIN pg_type t ON t.oid = base.typbasetype)
-SELECT typnamespace::regnamespace::text, typname FROM base WHERE typbasetype = 0
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Type:
-    """A type of the catalogue: as SQL names it, as the stream does, and what the server prints of its values."""
-
-    name: str
-    stream_name: str
-    texts: tuple[bytes, ...]
-
-    def column(self, name: str) -> Column:
-        return Column(name, 0, -1, self.stream_name, True)
-
-    def read_column(self, name: str) -> ReadColumn:
-        return ReadColumn(name, sql_type(self.column(name)), ";" if self.name == "box[]" else ",")
-
-
-@dataclass(frozen=True, slots=True)
-class Catalogue:
-    """Types by SQL name, and the server that knows what a text means."""
-
-    connection: psycopg.Connection[Any]
-    types: dict[str, Type]
-
-    def printed(self, type_of: str, texts: Sequence[bytes]) -> tuple[bytes | None, ...]:
-        """What the server makes of texts of one type."""
-        return _printed(self.connection, type_of, [text.decode() for text in texts])
 
 
 @pytest.fixture
 def catalogue(database: Database) -> Iterator[Catalogue]:
-    with database.connect(options=_OPTIONS) as connection:
-        connection.execute(CUSTOM_TYPES.encode())
-        rng = random.Random(SEED)
-        values = {**VALUE_TYPES}
-        for name, make in KEY_TYPES.items():
-            values[name] = (*values.get(name, ()), *(make(rng, n) for n in range(1, 20)))
-        types = {}
-        for name, inputs in values.items():
-            row = connection.execute(_STREAM_NAME, (name,)).fetchone()
-            assert row is not None
-            texts = [text for text in _printed(connection, name, inputs) if text is not None]
-            types[name] = Type(name, type_name(*row), tuple(texts))
-        yield Catalogue(connection, types)
-
-
-def _printed(connection: psycopg.Connection[Any], type_of: str, texts: Sequence[str]) -> tuple[bytes | None, ...]:
-    cursor = connection.execute(f"SELECT v::{type_of} FROM unnest(%s::text[]) v".encode(), (list(texts),))
-    result = cursor.pgresult
-    assert result is not None
-    return tuple(result.get_value(number, 0) for number in range(result.ntuples))
+    with printed_catalogue(database, SEED) as found:
+        yield found
 
 
 class ValueFormatContract:

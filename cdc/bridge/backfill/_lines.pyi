@@ -1,10 +1,10 @@
 from collections.abc import Sequence
 
-from cdc.contract.formats._objects import ObjectWriter
+from cdc.contract.formats._objects import RowWriter
 from cdc.contract.record import Ready
 
 class LineWriter:
-    def __init__(self, key: ObjectWriter, value: ObjectWriter, key_places: Sequence[int]) -> None: ...
+    def __init__(self, key: RowWriter, value: RowWriter, key_places: Sequence[int]) -> None: ...
     def write(
         self,
         lines: list[bytes],

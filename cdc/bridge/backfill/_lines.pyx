@@ -7,7 +7,7 @@ the escapes is written to ``_unescaped``, and the cell points there. So both mus
 
 A line that is not plain is declined: its place is returned, and Python takes that one line, errors included. Not plain
 is a line with the wrong number of cells, a backslash at the end of a cell, NULL in the key, or anything that
-``ObjectWriter`` declines.
+a ``RowWriter`` declines.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -15,7 +15,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memcpy
 
 from cdc.contract._header cimport header
-from cdc.contract.formats._objects cimport Buffer, Cell, ObjectWriter
+from cdc.contract.formats._objects cimport Buffer, Cell, RowWriter
 
 
 cdef class LineWriter:
@@ -27,15 +27,15 @@ cdef class LineWriter:
         key_places: the indexes of the key's columns in the row, in the key's order.
     """
 
-    cdef ObjectWriter _key
-    cdef ObjectWriter _value
+    cdef RowWriter _key
+    cdef RowWriter _value
     cdef tuple _key_places
     cdef Cell* _cells
     cdef Cell* _key_cells
     cdef Buffer _unescaped
     cdef Buffer _out
 
-    def __cinit__(self, ObjectWriter key not None, ObjectWriter value not None, key_places):
+    def __cinit__(self, RowWriter key not None, RowWriter value not None, key_places):
         self._key = key
         self._value = value
         self._key_places = tuple(key_places)

@@ -3,7 +3,7 @@ from typing import Any
 
 from cdc.bridge.order.counts import TableCounts
 from cdc.contract.change import Relation
-from cdc.contract.formats._objects import ObjectWriter
+from cdc.contract.formats._objects import RowWriter
 from cdc.contract.header import HeaderStamp
 from cdc.contract.record import Ready
 
@@ -12,7 +12,7 @@ class PlainTable:
         self,
         topic: str,
         fingerprint: str,
-        writers: tuple[ObjectWriter, ObjectWriter],
+        writers: tuple[RowWriter, RowWriter],
         key_places: tuple[int, ...],
         counts: TableCounts,
     ) -> None: ...

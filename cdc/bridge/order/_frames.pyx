@@ -19,7 +19,7 @@ from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 
 from cdc.contract._header cimport header
-from cdc.contract.formats._objects cimport Buffer, Cell, ObjectWriter
+from cdc.contract.formats._objects cimport Buffer, Cell, RowWriter
 
 cdef enum:
     _MESSAGE_AT = 25  # after the frame's tag and three numbers of eight bytes
@@ -40,8 +40,8 @@ cdef class PlainTable:
 
     cdef str topic
     cdef str fingerprint
-    cdef ObjectWriter values
-    cdef ObjectWriter keys
+    cdef RowWriter values
+    cdef RowWriter keys
     cdef tuple key_places
     cdef object counts
     cdef Cell* cells

@@ -1,4 +1,4 @@
-"""What other C modules use from this one: cells, a buffer that grows, and rows written as JSON objects."""
+"""What other C modules use from this one: cells, a buffer that grows, and what writes rows."""
 
 
 cdef struct Cell:
@@ -17,15 +17,21 @@ cdef class Buffer:
     cdef bytes taken(self)
 
 
-cdef class ObjectWriter:
+cdef class RowWriter:
     cdef readonly Py_ssize_t width
+
+    cdef bint write(self, Buffer out, const Cell* cells) except -1
+
+
+cdef class ObjectWriter(RowWriter):
     cdef tuple _labels
     cdef tuple _converters
     cdef bytes _kinds
 
-    cdef bint write(self, Buffer out, const Cell* cells) except -1
     cdef bint _convert(self, Buffer out, Py_ssize_t place, Cell cell) except -1
 
 
 cdef Py_ssize_t utf8_length(const unsigned char* start, const unsigned char* end) noexcept nogil
 cdef bint is_utf8(const unsigned char* start, Py_ssize_t length) noexcept nogil
+cdef bint is_null_document(Cell cell) noexcept nogil
+cdef bint write_text(Buffer out, Cell cell) except -1

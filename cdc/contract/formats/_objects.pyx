@@ -83,24 +83,15 @@ cdef class Buffer:
         return whole
 
 
-cdef class ObjectWriter:
-    """Writes rows as objects, one member per cell.
+cdef class RowWriter:
+    """Writes rows of a fixed width. Each format has one of its own."""
 
-    Args:
-        names: the members' names, as JSON strings.
-        converters: the members' converters, from ``values.py``.
-    """
-
-    def __init__(self, names, converters):
-        self._labels = tuple([(b"," if i else b"{") + name + b":" for i, name in enumerate(names)])
-        self._converters = tuple(converters)
-        self._kinds = bytes([_KINDS.get(convert, OTHER) for convert in self._converters])
-        self.width = len(self._labels)
-        if self.width != len(self._converters) or not self.width:
-            raise ValueError("as many names as converters, and at least one")
+    cdef bint write(self, Buffer out, const Cell* cells) except -1:
+        """Append a row of ``width`` cells. Returns False if it declines; then the caller clears the buffer."""
+        raise NotImplementedError
 
     def encode(self, row):
-        """Does what ``ObjectForm.encode`` does, or returns None for a row that it declines. For tests."""
+        """Does what ``encode`` of the writer in Python does, or returns None for a row that it declines. For tests."""
         cdef Buffer out = Buffer()
         cdef list kept = list(row)
         cdef Cell[64] cells
@@ -117,8 +108,24 @@ cdef class ObjectWriter:
                 return None
         return out.taken() if self.write(out, cells) else None
 
+
+cdef class ObjectWriter(RowWriter):
+    """Writes rows as objects, one member per cell.
+
+    Args:
+        names: the members' names, as JSON strings.
+        converters: the members' converters, from ``values.py``.
+    """
+
+    def __init__(self, names, converters):
+        self._labels = tuple([(b"," if i else b"{") + name + b":" for i, name in enumerate(names)])
+        self._converters = tuple(converters)
+        self._kinds = bytes([_KINDS.get(convert, OTHER) for convert in self._converters])
+        self.width = len(self._labels)
+        if self.width != len(self._converters) or not self.width:
+            raise ValueError("as many names as converters, and at least one")
+
     cdef bint write(self, Buffer out, const Cell* cells) except -1:
-        """Append a row of ``width`` cells. Returns False if it declines; then the caller clears the buffer."""
         cdef Py_ssize_t i
         cdef const unsigned char* kinds = <const unsigned char*>PyBytes_AS_STRING(self._kinds)
         cdef unsigned char kind
@@ -132,7 +139,7 @@ cdef class ObjectWriter:
             if cell.start == NULL:
                 out.add(b"null", 4)
             elif kind == TEXT:
-                if not _write_text(out, cell):
+                if not write_text(out, cell):
                     return False
             elif kind >= NUMBERS:
                 if kind == NUMBERS and _write_numbers(out, cell):
@@ -157,7 +164,7 @@ cdef class ObjectWriter:
                 out.add(b'"', 1)
                 out.add(cell.start, cell.length)
                 out.add(b'"', 1)
-            elif kind == DOCUMENT and _is_null_document(cell):
+            elif kind == DOCUMENT and is_null_document(cell):
                 return False
             else:
                 out.add(cell.start, cell.length)
@@ -176,7 +183,7 @@ cdef class ObjectWriter:
         return True
 
 
-cdef bint _write_text(Buffer out, Cell cell) except -1:
+cdef bint write_text(Buffer out, Cell cell) except -1:
     """Write a JSON string, escaped as orjson does; False if it is not UTF-8.
 
     Text that needs no escape is copied in one step; ``clean`` is where it begins.
@@ -290,7 +297,7 @@ cdef bint _is_special(Cell cell) noexcept nogil:
     return cell.length == 9 and memcmp(cell.start, b"-Infinity", 9) == 0
 
 
-cdef bint _is_null_document(Cell cell) noexcept nogil:
+cdef bint is_null_document(Cell cell) noexcept nogil:
     """Whether ``bytes.strip() == b"null"``."""
     cdef const unsigned char* start = cell.start
     cdef const unsigned char* end = start + cell.length

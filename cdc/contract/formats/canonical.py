@@ -13,17 +13,15 @@ it.
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Callable
-from decimal import Decimal
 from enum import Enum
-from fractions import Fraction
 from functools import lru_cache, partial
 from ipaddress import IPv4Address, IPv6Address
-from math import inf, isinf, nextafter
+from math import isinf
 from typing import Final, NamedTuple, NoReturn, TypeAlias
 
 from cdc.contract.formats.civil import canonical_date, canonical_interval, canonical_time, canonical_timestamp
+from cdc.contract.formats.floats import exact_double, exact_single, nearest_bits
 
 Read: TypeAlias = Callable[[str], str]
 
@@ -288,10 +286,6 @@ def _numeric(precision: int | None, scale: int) -> TypeReading:
     return TypeReading(partial(_scaled, precision=precision, scale=scale), _scaled(example, precision, scale))
 
 
-_SINGLE: Final = struct.Struct(">f")
-_BITS: Final = struct.Struct(">I")
-
-
 _SHORT_FLOAT: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.(?!0000)[0-9]*[1-9])?")
 
 
@@ -312,56 +306,7 @@ def _float(text: str, is_single: bool) -> str:
         if isinf(value) or re.split("[eE]", stripped)[0].strip("+-0."):
             _refuse("it is out of range for a floating point number")
         return f"{minus}0"
-    return minus + (_single(stripped.lstrip("+-"), value) if is_single else _double(value))
-
-
-def _double(size: float) -> str:
-    """Returns the shortest text of a double. Python's repr does, too, but it differs when the shortest decimal lies
-    exactly between two numbers."""
-    return _shortest(size, nextafter(size, 0), nextafter(size, inf), 15)
-
-
-def _single(text: str, near: float) -> str:
-    """Returns the shortest text of a real. It rounds the exact decimal only once: by way of a double, the result may be
-    another number. A number's neighbours are those of its bits."""
-    try:
-        bits = _BITS.unpack(_SINGLE.pack(near))[0]
-    except OverflowError:
-        _refuse("it is out of range for a real")
-    exact = Fraction(Decimal(text))
-    around = [max(bits - 1, 0), bits, bits + 1]
-    bits = min(around, key=lambda each: (abs(_of_bits(each) - exact), each & 1))
-    if bits in (0, _INFINITE):
-        _refuse("it is out of range for a real")
-    numbers = [_SINGLE.unpack(_BITS.pack(each))[0] for each in (bits - 1, bits, bits + 1)]
-    return _shortest(numbers[1], numbers[0], numbers[2], 6)
-
-
-_INFINITE: Final = 0x7F800000
-
-
-def _of_bits(bits: int) -> Fraction:
-    """Returns the number with these bits; for infinity, the number that would follow the last finite one."""
-    return Fraction(2**128) if bits >= _INFINITE else Fraction(_SINGLE.unpack(_BITS.pack(bits))[0])
-
-
-def _shortest(size: float, below: float, above: float, fixed: int) -> str:
-    """Returns the fewest digits that are nearer to a number than to its neighbours, as PostgreSQL's d2s.c and f2s.c do.
-
-    Args:
-        size: the number, positive.
-        below: the next smaller number.
-        above: the next larger number; it may be infinite.
-        fixed: numbers with more digits than this before the point get an exponent, as do numbers below 0.0001.
-    """
-    exact, low = Fraction(size), Fraction(below)
-    high = 2 * exact - low if isinf(above) else Fraction(above)
-    texts = (f"{size:.{digits}g}" for digits in range(1, 18))
-    written = Decimal(next(text for text in texts if low < 2 * Fraction(text) - exact < high)).normalize()
-    places = written.adjusted()
-    if -4 <= places < fixed:
-        return format(written, "f")
-    return f"{written.scaleb(-places):f}e{places:+03d}"
+    return minus + (exact_single(nearest_bits(stripped.lstrip("+-"), value)) if is_single else exact_double(value))
 
 
 def _one_zero(text: str) -> str:

@@ -28,7 +28,7 @@ class RowWriter(Protocol):
 
     @property
     def compiled(self) -> Any:
-        """An ``ObjectWriter`` in C (``_objects.pyx``) that writes the same bytes; None if there is none."""
+        """A ``RowWriter`` in C (``_objects.pyx``) that writes the same bytes; None if there is none."""
 
     def encode(self, row: Row) -> bytes:
         """Returns the bytes of a row.

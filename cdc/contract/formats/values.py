@@ -26,7 +26,7 @@ import orjson
 
 from cdc.contract.change import Column
 from cdc.contract.formats.arrays import array_literal, parse_array
-from cdc.contract.kinds import Kind, kind_of_column
+from cdc.contract.kinds import ColumnKind, Kind, kind_of, kind_of_column
 from cdc.contract.pgtypes import CATALOG, split_type_name
 
 Converter: TypeAlias = Callable[[bytes], bytes]
@@ -122,12 +122,21 @@ def unknown_array(value: bytes) -> bytes:
 
 def converter(column: Column) -> Converter:
     """Returns the converter of a column's values."""
-    kind, is_array, delimiter = kind_of_column(column)
-    if not is_array:
-        return CONVERTERS[kind]
-    if split_type_name(column.type_name)[0] != CATALOG:
+    return _converter(kind_of_column(column), is_builtin=split_type_name(column.type_name)[0] == CATALOG)
+
+
+def converter_of(sql_type: str) -> Converter:
+    """Returns the converter of a type as ``__schemas`` spells it, for readers, which know no more of a column."""
+    element = sql_type.removesuffix("[]")
+    return _converter(kind_of(sql_type), is_builtin=not element.startswith('"') or element in ('"char"', '"bit"'))
+
+
+def _converter(kind: ColumnKind, *, is_builtin: bool) -> Converter:
+    if not kind.is_array:
+        return CONVERTERS[kind.kind]
+    if not is_builtin:
         return unknown_array
-    return ARRAY_CONVERTERS[kind] if delimiter == "," else box_array
+    return ARRAY_CONVERTERS[kind.kind] if kind.delimiter == "," else box_array
 
 
 def _array(literal: str, element: Callable[[str], Any], delimiter: str) -> bytes:

@@ -1,0 +1,338 @@
+"""Writes rows as Avro values. Pure, and hot: a function for each column is chosen once, by the table's schema.
+
+Nothing is rounded, shifted or guessed. A value that its Avro type cannot hold becomes the server's text if the schema
+has a place for texts, and otherwise an error that names ``topics.beyond``.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from binascii import unhexlify
+from collections.abc import Callable, Sequence
+from datetime import date, datetime
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+import orjson
+
+from cdc.base.compiled import twin
+from cdc.contract.change import Column, Row
+from cdc.contract.formats.arrays import array_literal, parse_array
+from cdc.contract.formats.avro.binary import head, varint
+from cdc.contract.formats.avro.schema import AvroColumn, read_schema
+from cdc.contract.formats.avro.types import AvroForm, AvroType
+from cdc.contract.formats.floats import nearest_single
+from cdc.contract.formats.format import NOT_ENCODABLE
+from cdc.contract.formats.values import converter_of
+from cdc.contract.pgtypes import sql_type
+
+CellWriter: TypeAlias = Callable[[bytes], bytes]
+"""Returns the bytes of a field for the server's text. It raises ``NOT_ENCODABLE`` for anything but such a text."""
+
+NULL_BRANCH: Final = b"\x00"
+_VALUE_BRANCH: Final = b"\x02"
+_TEXT_BRANCH: Final = b"\x04"
+_KEY_BRANCH: Final = b"\x00"
+_KEY_TEXT_BRANCH: Final = b"\x02"
+
+_EPOCH: Final = datetime(1970, 1, 1)
+_FIRST_DAY: Final = date(1970, 1, 1).toordinal()
+_DIGITS_AS_ZEROS: Final = bytes.maketrans(b"123456789", b"000000000")
+_CLOCKS: Final = (b"00:00:00", *(b"00:00:00." + b"0" * places for places in range(1, 7)))
+_ZERO: Final = ord("0")
+_DOUBLE: Final = struct.Struct("<d")
+
+
+class BeyondType(ValueError):
+    """A value that its Avro type cannot hold, while the schema has no place for a text."""
+
+
+class AvroWriter:
+    """Implements ``RowWriter`` with Avro values.
+
+    Args:
+        columns: the columns of the rows.
+        schema: the schema of the table that has these columns, as ``avro_schema`` makes it.
+        schema_id: the schema's id in the registry.
+
+    Raises:
+        ValueError: the schema is not in this form, or describes other columns.
+    """
+
+    __slots__ = ("_columns", "_documents", "_head", "_keys", "_writers")
+
+    def __init__(self, columns: Sequence[Column], schema: str, schema_id: int) -> None:
+        described = read_schema(schema).columns
+        given = [(column.name, sql_type(column)) for column in columns]
+        if given != [(column.name, column.sql_type) for column in described]:
+            raise ValueError("the schema describes other columns")
+        self._columns = described
+        self._head = head(schema_id)
+        self._writers = tuple(map(_column_writer, described))
+        self._keys = tuple(i for i, column in enumerate(described) if column.is_key)
+        types = [column.type for column in described]
+        self._documents = tuple(
+            i for i, each in enumerate(types) if each.form is AvroForm.DOCUMENT and not each.is_array
+        )
+
+    @property
+    def bare_template(self) -> None:
+        """There is no template that makes Avro values."""
+        return None
+
+    @property
+    def compiled(self) -> Any:
+        """A writer in C that makes the same values, and declines some rows; None if it was not compiled."""
+        module = twin("cdc.contract.formats._avro_rows")
+        if module is None or not self._columns:
+            return None
+        columns = (
+            (
+                column.type.in_c,
+                _branches(column)[0],
+                not column.is_key,
+                column.type.precision,
+                column.type.scale,
+                write,
+            )
+            for column, write in zip(self._columns, self._writers, strict=True)
+        )
+        return module.ValueWriter(self._head, list(columns))
+
+    def encode(self, row: Row) -> bytes:
+        """Returns the row's value.
+
+        Raises:
+            NOT_ENCODABLE: a cell was not sent, does not have its type's form or does not fit into its Avro type, NULL
+                in a key column, or the row has another width.
+        """
+        for place in self._keys:
+            if row[place] is None:
+                raise ValueError("NULL in a key column")
+        return self._head + b"".join(
+            [
+                NULL_BRANCH if cell is None else write(cell)  # type: ignore[arg-type]  # UNCHANGED_TOAST raises
+                for write, cell in zip(self._writers, row, strict=True)
+            ]
+        )
+
+    def null_documents(self, row: Row) -> tuple[int, ...]:
+        """Returns the indexes of json and jsonb columns with the document ``null``, which looks like NULL in JSON."""
+        return tuple([i for i in self._documents if isinstance(cell := row[i], bytes) and cell.strip() == b"null"])
+
+    def problem(self, place: int, cell: bytes) -> str:
+        """Returns why this text cannot be encoded; empty if it can."""
+        try:
+            self._writers[place](cell)
+        except BeyondType as error:
+            return str(error)
+        except NOT_ENCODABLE as error:
+            return f"{type(error).__name__} {error} in {cell[:60]!r}"
+        return ""
+
+
+def _column_writer(column: AvroColumn) -> CellWriter:
+    """Returns the writer of a column's texts. If the field is a union, it writes the branch as well."""
+    branch, text_branch = _branches(column)
+    beyond = _text_writer(column, text_branch) if column.has_text else _refuser(column)
+    if column.type.is_array:
+        return _array_writer(column.type, branch, beyond)
+    return _scalar_writer(column.type, branch, beyond)
+
+
+def _branches(column: AvroColumn) -> tuple[bytes, bytes]:
+    """Returns what precedes a value and a text in a field; nothing if the field is not a union."""
+    if column.is_key:
+        return (_KEY_BRANCH, _KEY_TEXT_BRANCH) if column.has_text else (b"", b"")
+    return _VALUE_BRANCH, _TEXT_BRANCH
+
+
+def _refuser(column: AvroColumn) -> CellWriter:
+    def refuse(cell: bytes) -> bytes:
+        raise BeyondType(
+            f"the {column.sql_type} {cell[:60]!r} does not fit into Avro's {orjson.dumps(column.type.schema).decode()}"
+            "; with topics.beyond: text, the field holds such values as text"
+        )
+
+    return refuse
+
+
+def _text_writer(column: AvroColumn, branch: bytes) -> CellWriter:
+    """Returns the writer of texts that are beyond a type; it refuses those that JSON could not carry either."""
+    convert, write, is_array = converter_of(column.sql_type), _string(branch), column.type.is_array
+
+    def write_text(cell: bytes) -> bytes:
+        if convert(cell) != orjson.dumps(cell.decode()) and not is_array:
+            raise ValueError("not a text of its type")
+        return write(cell)
+
+    return write_text
+
+
+def _unfit(_: bytes) -> bytes:
+    raise ValueError("the element does not fit into its Avro type")
+
+
+def _scalar_writer(kind: AvroType, branch: bytes, beyond: CellWriter) -> CellWriter:
+    match kind.form:
+        case AvroForm.BOOLEAN:
+            return {b"t": branch + b"\x01", b"f": branch + b"\x00"}.__getitem__
+        case AvroForm.INT | AvroForm.LONG:
+            return _integer(branch, kind.precision)
+        case AvroForm.FLOAT:
+            return lambda cell: branch + nearest_single(cell.decode())
+        case AvroForm.DOUBLE:
+            pack = _DOUBLE.pack
+            return lambda cell: branch + pack(float(cell))
+        case AvroForm.DECIMAL:
+            return _decimal(branch, kind, beyond)
+        case AvroForm.DATE:
+            return _date(branch, beyond)
+        case AvroForm.TIME:
+            return _time(branch, beyond)
+        case AvroForm.TIMESTAMP:
+            return _timestamp(branch, beyond, b"")
+        case AvroForm.TIMESTAMPTZ:
+            return _timestamp(branch, beyond, b"+00")
+        case AvroForm.BYTES:
+            return _bytes(branch)
+    return _string(branch)
+
+
+def _integer(branch: bytes, bits: int) -> CellWriter:
+    low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+
+    def write(cell: bytes) -> bytes:
+        number = int(cell)
+        if not low <= number <= high:
+            raise ValueError(f"it has more than {bits} bits")
+        return branch + varint(number)
+
+    return write
+
+
+def _string(branch: bytes) -> CellWriter:
+    def write(cell: bytes) -> bytes:
+        if not cell.isascii():
+            cell.decode()  # raises unless it is UTF-8
+        return branch + varint(len(cell)) + cell
+
+    return write
+
+
+def _bytes(branch: bytes) -> CellWriter:
+    def write(cell: bytes) -> bytes:
+        if cell[:2] != b"\\x":
+            raise ValueError("not the hexadecimal form of bytes")
+        raw = unhexlify(cell[2:])
+        return branch + varint(len(raw)) + raw
+
+    return write
+
+
+def _decimal(branch: bytes, kind: AvroType, beyond: CellWriter) -> CellWriter:
+    limit, longest = 10**kind.precision, kind.precision + len("-0.")
+    point = rb"\.[0-9]{%d}" % kind.scale if kind.scale else b""
+    is_exact = re.compile(rb"-?(?:0|[1-9][0-9]*)" + point).fullmatch
+
+    def write(cell: bytes) -> bytes:
+        if is_exact(cell) is None or len(cell) > longest:
+            return beyond(cell)
+        number = int(cell.replace(b".", b""))
+        if not -limit < number < limit or (not number and cell[0] == 0x2D):
+            return beyond(cell)
+        size = (number if number >= 0 else ~number).bit_length() // 8 + 1  # -128 takes one byte, 128 two
+        return branch + varint(size) + number.to_bytes(size, "big", signed=True)
+
+    return write
+
+
+def _date(branch: bytes, beyond: CellWriter) -> CellWriter:
+    def write(cell: bytes) -> bytes:
+        if cell.translate(_DIGITS_AS_ZEROS) != b"0000-00-00":
+            return beyond(cell)
+        try:
+            days = date.fromisoformat(cell.decode()).toordinal() - _FIRST_DAY
+        except ValueError:
+            return beyond(cell)
+        return branch + varint(days)
+
+    return write
+
+
+def _time(branch: bytes, beyond: CellWriter) -> CellWriter:
+    def write(cell: bytes) -> bytes:
+        if cell.translate(_DIGITS_AS_ZEROS) not in _CLOCKS or (len(cell) > 8 and cell[-1] == _ZERO):
+            return beyond(cell)
+        hour, minute, second = int(cell[:2]), int(cell[3:5]), int(cell[6:8])
+        if hour > 23 or minute > 59 or second > 59:
+            return beyond(cell)
+        micros = int(cell[9:].ljust(6, b"0")) if len(cell) > 8 else 0
+        return branch + varint(((hour * 60 + minute) * 60 + second) * 1_000_000 + micros)
+
+    return write
+
+
+def _timestamp(branch: bytes, beyond: CellWriter, zone: bytes) -> CellWriter:
+    """Returns the writer of timestamps that end with an offset from UTC, which is empty for those without time zone."""
+    # Python also reads other forms, so the text is compared with those that the server prints
+    parse = datetime.fromisoformat
+    shapes = frozenset(b"0000-00-00 " + clock + zone for clock in _CLOCKS)
+    end = -len(zone) or None
+
+    def write(cell: bytes) -> bytes:
+        if cell.translate(_DIGITS_AS_ZEROS) not in shapes or not cell.endswith(zone):
+            return beyond(cell)
+        text = cell[:end]
+        if (text[-1] == _ZERO and len(text) > 19) or text[11:13] == b"24":  # from 3.13 on, Python reads 24:00:00
+            return beyond(cell)
+        try:
+            since = parse(text.decode()) - _EPOCH
+        except ValueError:
+            return beyond(cell)
+        return branch + varint((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds)
+
+    return write
+
+
+def _array_writer(kind: AvroType, branch: bytes, beyond: CellWriter) -> CellWriter:
+    write_element = _scalar_writer(kind, _VALUE_BRANCH, _unfit)
+    elements = _elements if kind.is_builtin and kind.form is not AvroForm.DOCUMENT else _exact_elements
+    split = partial(elements, kind=kind)
+
+    def write(cell: bytes) -> bytes:
+        try:
+            items = [NULL_BRANCH if each is None else write_element(each) for each in split(cell)]
+        except ValueError:
+            return beyond(cell)
+        if not items:
+            return branch + b"\x00"
+        return branch + varint(len(items)) + b"".join(items) + b"\x00"
+
+    return write
+
+
+def _elements(cell: bytes, kind: AvroType) -> Sequence[bytes | None]:
+    """Returns the elements of an array of a built-in type. If none has quotes or braces, it looks for commas alone."""
+    if kind.delimiter != "," or b'"' in cell or cell.rfind(b"{") or cell.find(b"}") + 1 != len(cell):
+        return _exact_elements(cell, kind)
+    bare = cell[1:-1].split(b",") if len(cell) > 2 else []
+    return [None if each == b"NULL" else each for each in bare] if b"NULL" in cell else bare
+
+
+def _exact_elements(cell: bytes, kind: AvroType) -> Sequence[bytes | None]:
+    """Returns the elements of an array that JSON writes as a list of values.
+
+    Raises:
+        ValueError: JSON writes it as a string or as lists in a list, or it is not an array.
+    """
+    literal = cell.decode()
+    elements = parse_array(literal, str, kind.delimiter)
+    if elements is None or any(type(each) is list for each in elements):
+        raise ValueError("the array is not flat")
+    if not kind.is_builtin and array_literal(elements) != literal:
+        raise ValueError("the text is not exactly an array's")
+    if kind.form is AvroForm.DOCUMENT and any(each is not None and each.strip() == "null" for each in elements):
+        raise ValueError("readers of JSON could not tell a document from NULL")
+    return [None if each is None else each.encode() for each in elements]
