@@ -3,34 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from cdc.base.errors import ConfigError, EncodeError
 from cdc.contract.change import UNCHANGED_TOAST, Relation, Row
-from cdc.contract.formats.format import NOT_ENCODABLE, RowWriter, ValueFormat
+from cdc.contract.formats.format import NOT_ENCODABLE, RowWriter
 from cdc.contract.formats.json_format import JSON
-from cdc.contract.record import TableSchema
+from cdc.contract.record import FormatName, WrittenSchema
 from cdc.contract.schema import table_schema
 
 
 class CompiledTable(NamedTuple):
-    """What the C code needs to write a table's rows: ``ObjectWriter`` of values and of keys, and the key's columns."""
+    """What the C code needs to write a table's rows: its writers of values and of keys, and the key's columns."""
 
     values: Any
     keys: Any
     key_places: tuple[int, ...]
 
 
+class ValueForm(NamedTuple):
+    """How the values of a relation are written when they are not JSON.
+
+    Attributes:
+        format: its name.
+        writer: encodes rows of the relation's columns.
+        written: the schemas that values of this definition were written with, the writer's own the last one.
+    """
+
+    format: FormatName
+    writer: RowWriter
+    written: tuple[WrittenSchema, ...]
+
+
 class TableEncoder:
     """Encodes the rows of one version of a relation. A new ``Relation`` message needs a new encoder.
+
+    Keys and old rows, which only a history keeps, are JSON in every format.
 
     Args:
         relation: as the stream described it.
         key_columns: names in key order. The caller names them, as the stream does not under REPLICA IDENTITY FULL.
         topic: where the records go.
-        value_format: the format of keys and values.
+        form: how values are written; None for JSON.
 
     Raises:
         ConfigError: there are no key columns, or one of them is not published.
@@ -43,17 +60,17 @@ class TableEncoder:
     """
 
     def __init__(
-        self, relation: Relation, key_columns: tuple[str, ...], topic: str, value_format: ValueFormat = JSON
+        self, relation: Relation, key_columns: tuple[str, ...], topic: str, form: ValueForm | None = None
     ) -> None:
         self.relation = relation
         self.key_columns = key_columns
         self.topic = topic
-        self.schema: TableSchema = table_schema(relation, key_columns, topic)
+        schema = table_schema(relation, key_columns, topic)
+        self.schema = schema if form is None else replace(schema, format=form.format, written=form.written)
         self.fingerprint = self.schema.fingerprint
         self._key_indexes = _key_indexes(relation, key_columns)
-        self._format = value_format
-        self._value_form = value_format.writer(relation.columns)
-        self._key_form = value_format.writer([relation.columns[i] for i in self._key_indexes])
+        self._value_form = JSON.writer(relation.columns) if form is None else form.writer
+        self._key_form = JSON.writer([relation.columns[i] for i in self._key_indexes])
         # The writer's own method rather than one that calls it: it runs once per row.
         self.null_documents: Callable[[Row], tuple[int, ...]] = self._value_form.null_documents
         self._bare_key = self._key_form.bare_template
@@ -89,7 +106,7 @@ class TableEncoder:
         return None if values is None or keys is None else CompiledTable(values, keys, self._key_indexes)
 
     def value(self, row: Row) -> bytes:
-        """Returns the whole row as a JSON object, with its columns in attribute order.
+        """Returns the whole row in the table's format; in JSON, an object with its columns in attribute order.
 
         Raises:
             EncodeError: a value was not sent (fill it first) or cannot be encoded. Names table, column and key.
@@ -105,19 +122,23 @@ class TableEncoder:
         Raises:
             EncodeError: a value cannot be encoded. Names table, column and key.
         """
-        if is_full:
-            return self.value(row)
-        form, indexes = self._identity
         try:
+            if is_full:
+                return self._old_form.encode(row)
+            form, indexes = self._identity
             return form.encode(tuple([row[i] for i in indexes]))
         except NOT_ENCODABLE as error:
             raise self._refusal(row, error) from error
 
     @cached_property
+    def _old_form(self) -> RowWriter:
+        return self._value_form if self.schema.format == "json" else JSON.writer(self.relation.columns)
+
+    @cached_property
     def _identity(self) -> tuple[RowWriter, tuple[int, ...]]:
         columns = self.relation.columns
         indexes = tuple(i for i, column in enumerate(columns) if column.in_identity)
-        return self._format.writer([columns[i] for i in indexes]), indexes
+        return JSON.writer([columns[i] for i in indexes]), indexes
 
     def missing(self, row: Row) -> tuple[int, ...]:
         """Returns the indexes of the columns that the stream left out as unchanged TOAST."""

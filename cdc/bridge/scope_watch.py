@@ -180,7 +180,7 @@ class ScopeWatch:
             self._session.set()
             return
         new = [each for each in found if each.oid not in captured or not _is_carried(registry, each)]
-        if joined := self._joined(self._usable(new)):
+        if joined := self._joined(self._usable(registry, new)):
             for each in joined:
                 self.told.pop(each.qualified_name, None)
             log.info("tables join", tables=[each.qualified_name for each in joined])
@@ -194,9 +194,11 @@ class ScopeWatch:
             self.demands.add(Demand(name, True, why) for name, why in returned.items())
             self._session.set()
 
-    def _usable(self, tables: Sequence[TableInfo]) -> list[TableInfo]:
+    def _usable(self, registry: CapturedTables, tables: Sequence[TableInfo]) -> list[TableInfo]:
         """Returns the tables that can be captured. Logs once for each of the others why it cannot."""
         left = left_out(self._connection(), self.config, tables)
+        names = {each.table for each in left}
+        left += registry.unfit(self._connection(), [each for each in tables if each.qualified_name not in names])
         tell(left, self.told)
         names = {each.table for each in left}
         return [each for each in tables if each.qualified_name not in names]

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from cdc.base.errors import ConfigError
 from cdc.bridge.scope.definitions import definitions_of
 from cdc.cli.options import ConfigOption, load_config
 from cdc.contract.kinds import FLOATS, Kind, kind_of
@@ -48,6 +49,11 @@ def connect_schema(
     """
     loaded = load_config(config)
     schema = definitions_of(loaded, table)[-1]
+    if schema.format != "json":
+        raise ConfigError(
+            f"values of table {schema.qualified_name} are in {schema.format}, which JsonConverter does not read",
+            remedy="give the connector the AvroConverter for values, with the URL of the registry",
+        )
     for name, damage in damages(schema):
         typer.echo(f"WARN column {name}: {damage}", err=True)
     typer.echo(json.dumps(connector(schema), indent=2, ensure_ascii=False))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import typer
 
@@ -31,6 +31,10 @@ def demo(
         Literal["auto", "embedded", "docker"],
         typer.Option(help="Where the servers come from; auto: CDC_PG_URL and CDC_KAFKA, else Docker, else embedded."),
     ] = "auto",
+    format_: Annotated[
+        Literal["json", "avro"],
+        typer.Option("--format", help="How values are written; avro starts a schema registry as well."),
+    ] = "json",
 ) -> None:
     """Run everything once on real servers, and prove that nothing is lost, duplicated or reordered.
 
@@ -45,20 +49,34 @@ def demo(
         cdc demo --rows 500000 --changes 60000 --seed 7
 
         cdc demo --keep
+
+        cdc demo --format avro
     """
     interrupts.raise_at_every_polite_end()
     try:
-        holds = _run(rows, changes, seed, keep, report.resolve(), backend)
+        holds = _run(_DemoOptions(rows, changes, seed, keep, report.resolve(), backend, format_))
     except KeyboardInterrupt:
         raise typer.Exit(interrupts.EXIT_CODE) from None
     if not holds:
         raise typer.Exit(_DOES_NOT_HOLD)
 
 
-def _run(
-    rows: int, changes: int, seed: int, keep: bool, report: Path, backend: Literal["auto", "embedded", "docker"]
-) -> bool:
+class _DemoOptions(NamedTuple):
+    """The options."""
+
+    rows: int
+    changes: int
+    seed: int
+    keep: bool
+    report: Path
+    backend: Literal["auto", "embedded", "docker"]
+    format: Literal["json", "avro"]
+
+
+def _run(wanted: _DemoOptions) -> bool:
     extras.require("embedded", "cdc demo")
+    if wanted.format == "avro":
+        extras.require("registry", "cdc demo --format avro")
     # Imported here, because the servers' libraries are optional.
     from rich.console import Console
     from rich.markup import escape
@@ -68,21 +86,26 @@ def _run(
     from cdc.lab.demo.screen import Screen
     from cdc.lab.demo.second_opinion import SecondOpinion
     from cdc.lab.demo.summary import show, where_next
-    from cdc.lab.stack import open_stack
+    from cdc.lab.stack import RegistryServer, open_stack
 
     with ExitStack() as exits:
         screen = exits.enter_context(Screen(Console()))
+        rows, changes, seed = wanted.rows, wanted.changes, wanted.seed
         screen.say(f"{rows:,} rows, {changes:,} changes, seed {seed}; starting PostgreSQL and Kafka")
-        here = exits.enter_context(
-            place(exits.enter_context(open_stack(backend=backend, say=lambda line: screen.say(escape(line)))))
-        )
+
+        def say(line: str) -> None:
+            screen.say(escape(line))
+
+        stack = exits.enter_context(open_stack(backend=wanted.backend, say=say))
+        registry = exits.enter_context(RegistryServer.open(say=say)) if wanted.format == "avro" else None
+        here = exits.enter_context(place(stack, None if registry is None else registry.url))
         demo = Demo(here, screen, rows, changes, seed)
         exits.enter_context(demo.running())
-        with SecondOpinion(here, screen, report) as opinion:
+        with SecondOpinion(here, screen, wanted.report) as opinion:
             outcome = demo.prove(when_mirrored=opinion.begin)
             show(outcome, screen)
             agrees = opinion.agrees()
-        where_next(here, screen, kept=keep)
-        if keep:
+        where_next(here, screen, kept=wanted.keep)
+        if wanted.keep:
             demo.watch()
         return outcome.holds and agrees

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
@@ -16,13 +17,15 @@ from cdc.base.errors import ConfigError, TopicUnavailable
 from cdc.bridge.scope.definitions import definitions_of
 from cdc.cli.options import ConfigOption, load_config
 from cdc.cli.topics_options import BootstrapOption, ClientOption, connection
+from cdc.contract.formats.opener import ValueOpener
 from cdc.contract.formats.written_key import compared_as_text, equal_keys
+from cdc.contract.ports import StoredRecord
 from cdc.contract.record import TableSchema
 from cdc.ops.jobs.answers import SOMETHING_WRONG
 from cdc.topics.history.key import key_columns, record_key
 from cdc.topics.lookup.display import change_json, change_line, row_json, row_lines
 from cdc.topics.lookup.key_filter import KeyFilter, beginning_with, everything, with_values
-from cdc.topics.lookup.record import of_table, of_topic
+from cdc.topics.lookup.record import Shown, of_table, of_topic
 from cdc.topics.lookup.scan import follow, newest_of_key
 
 TableArgument: TypeAlias = Annotated[
@@ -39,11 +42,12 @@ _SILENT_S: Final = 1.0
 
 
 class _WantedTopic(NamedTuple):
-    """A topic to read, and the definitions of its table if a bridge writes it."""
+    """A topic to read, and the definitions of its table if a bridge writes it; ``again`` reads them anew."""
 
     options: Mapping[str, Any]
     topic: str
     schemas: Sequence[TableSchema]
+    again: Callable[[], Sequence[TableSchema]] | None = None
 
 
 def get(
@@ -79,7 +83,8 @@ def get(
     with _progress() as show:
         records = newest_of_key(wanted.options, wanted.topic, raw, is_ours=not topic, is_equal=is_equal, show=show)
     records = records if is_equal is None else records[-1:]
-    found = [of_topic(each) if topic else of_table(each) for each in records]
+    read = _reading(wanted, is_topic=topic)
+    found = [read(each) for each in records]
     now_us = time.time_ns() // 1000
     for each in found:
         typer.echo(row_json(each, now_us) if json_ else "\n".join(row_lines(each, now_us)))
@@ -130,7 +135,7 @@ def watch(
     is_wanted: KeyFilter = everything
     if key is not None:
         is_wanted = beginning_with(key) if topic else with_values(key, wanted.schemas[-1])
-    read, shown = of_topic if topic else of_table, change_json if json_ else change_line
+    read, shown = _reading(wanted, is_topic=topic), change_json if json_ else change_line
     errors = Console(stderr=True, highlight=False)
 
     def begun() -> None:
@@ -164,7 +169,12 @@ def _look_up(
         )
     loaded = load_config(config)
     schemas = definitions_of(loaded, table)
-    return _WantedTopic(loaded.kafka.client_options(), schemas[-1].topic, schemas)
+    again = partial(definitions_of, loaded, table)
+    return _WantedTopic(loaded.kafka.client_options(), schemas[-1].topic, schemas, again)
+
+
+def _reading(wanted: _WantedTopic, *, is_topic: bool) -> Callable[[StoredRecord], Shown]:
+    return of_topic if is_topic else partial(of_table, opener=ValueOpener(wanted.schemas, wanted.again))
 
 
 @contextmanager

@@ -52,6 +52,11 @@ def schemas_topic(name: str) -> str:
     return f"{name}.__schemas"
 
 
+def subject(topic: str) -> str:
+    """Returns the registry's subject for the values of a topic (Confluent's TopicNameStrategy)."""
+    return f"{topic}-value"
+
+
 def history_topic(topic: str) -> str:
     """Returns the name of a state topic's history topic.
 

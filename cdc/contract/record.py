@@ -260,12 +260,25 @@ class SchemaColumn:
     labels: tuple[tuple[int, str], ...] = ()
 
 
+FormatName: TypeAlias = Literal["json", "avro"]
+"""How the values of a topic are written. Its keys are JSON in every format."""
+
+
+class WrittenSchema(NamedTuple):
+    """A schema of the registry with which values were written: its id there, which each value begins with, and text."""
+
+    schema_id: int
+    text: str
+
+
 @dataclass(frozen=True, slots=True)
 class TableSchema:
     """A relation definition as ``__schemas`` stores it, found by ``fingerprint`` (16 hex digits).
 
     ``key`` holds the names of the key columns in key order. ``relation_id`` is the table's oid in the source, 0 when
     unknown: if it differs, it is another table of the same name, whose rows are unrelated to the earlier ones.
+    ``written`` holds every schema that values of this definition were written with, so that no reader of ours has to
+    ask the registry; the newest comes last.
     """
 
     fingerprint: str
@@ -275,6 +288,8 @@ class TableSchema:
     key: tuple[str, ...]
     columns: tuple[SchemaColumn, ...]
     relation_id: int = 0
+    format: FormatName = "json"
+    written: tuple[WrittenSchema, ...] = ()
 
     @property
     def qualified_name(self) -> str:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Final, cast, get_args
 
 import orjson
 
 from cdc.contract.change import Column, Relation
 from cdc.contract.parsing import integer, parse_record, text
 from cdc.contract.pgtypes import sql_type
-from cdc.contract.record import SchemaColumn, TableSchema
+from cdc.contract.record import FormatName, SchemaColumn, TableSchema, WrittenSchema
+
+_FORMATS: Final = frozenset(get_args(FormatName))
 
 
 def fingerprint(relation: Relation, key: Sequence[str]) -> str:
@@ -78,18 +80,21 @@ def schema_key(schema_fingerprint: str) -> bytes:
 
 def schema_value(schema: TableSchema) -> bytes:
     """The record's value: one JSON object."""
-    return orjson.dumps(
-        {
-            "v": 1,
-            "fingerprint": schema.fingerprint,
-            "namespace": schema.namespace,
-            "name": schema.name,
-            "topic": schema.topic,
-            "key": schema.key,
-            "columns": [_column_value(column) for column in schema.columns],
-            "relation": schema.relation_id,
-        }
-    )
+    value: dict[str, Any] = {
+        "v": 1,
+        "fingerprint": schema.fingerprint,
+        "namespace": schema.namespace,
+        "name": schema.name,
+        "topic": schema.topic,
+        "key": schema.key,
+        "columns": [_column_value(column) for column in schema.columns],
+        "relation": schema.relation_id,
+    }
+    if schema.format != "json":
+        value["format"] = schema.format
+    if schema.written:
+        value["written"] = [list(each) for each in schema.written]
+    return orjson.dumps(value)
 
 
 def _column_value(column: SchemaColumn) -> dict[str, Any]:
@@ -115,7 +120,15 @@ def _schema(fields: dict[str, Any]) -> TableSchema:
         key=tuple(map(text, fields["key"])),
         columns=tuple(map(_column, fields["columns"])),
         relation_id=integer(fields.get("relation", 0)),
+        format=_format(fields.get("format", "json")),
+        written=tuple(WrittenSchema(integer(number), text(schema)) for number, schema in fields.get("written", ())),
     )
+
+
+def _format(name: object) -> FormatName:
+    if name not in _FORMATS:
+        raise ValueError(f"format {name!r}, which a newer version of cdc writes")
+    return cast(FormatName, name)
 
 
 def _column(fields: dict[str, Any]) -> SchemaColumn:

@@ -22,8 +22,9 @@ from cdc.contract.progress import parse_progress, stream_key
 from cdc.contract.record import BackfillProgress, Position, Progress
 from cdc.kafka.replay.progress_follower import ProgressFollower
 from cdc.kafka.replay.reader import TopicReader
+from cdc.lab.proof.avro_fields import fields_by_registry
 from cdc.lab.proof.comparison import TableShape, describe, difference, pinned, prove, table_rows, topic_rows
-from cdc.lab.proof.topic_side import open_consumer, read_topics
+from cdc.lab.proof.topic_side import ReadFields, open_consumer, read_topics
 from tests.support.bridge_process import CdcProcess
 from tests.support.forked import ForkedCdc, run_command
 from tests.support.names import unique
@@ -209,6 +210,11 @@ class Deployment:
         eventually(mirrored, timeout_s, lambda: f"a cut at {wanted}\n{self.sink.tail()}")
         return wanted
 
+    def fields(self) -> ReadFields | None:
+        """What reads values in Avro for the oracle; None without a registry."""
+        registry = self.settings.get("registry")
+        return None if registry is None else fields_by_registry(registry["url"])
+
     def records(self, *tables: str) -> list[StoredRecord]:
         """Every committed record of these tables' topics."""
         return read_records(self.bootstrap, [self.topic(table) for table in tables])
@@ -218,7 +224,7 @@ class Deployment:
         self.wait_published()
         with pinned(self.source.dsn) as source:
             shapes = [table if isinstance(table, TableShape) else describe(source, table) for table in tables]
-            copies = read_topics(self.bootstrap, [self.topic(shape.table) for shape in shapes])
+            copies = read_topics(self.bootstrap, [self.topic(shape.table) for shape in shapes], self.fields())
             for shape in shapes:
                 copy = copies[self.topic(shape.table)]
                 found = difference("topic", table_rows(source, shape), topic_rows(copy.live, shape), shape)
@@ -253,6 +259,7 @@ class Deployment:
             name=self.name,
             replica_dsn=self.replica.dsn,
             shapes=shapes,
+            fields=self.fields(),
         )
         findings = [finding for verdict in verdicts for finding in verdict.findings()]
         assert not findings, "\n".join([*findings, self.bridge.tail(), self.sink.tail()])

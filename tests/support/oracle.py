@@ -10,6 +10,7 @@ from cdc.base.lsn import LSN, ZERO
 from cdc.lab.demo.processes import Daemon, wait_for
 from cdc.lab.proof.comparison import TableShape, TableVerdict, prove
 from cdc.lab.proof.positions import fence, recorded_cut
+from cdc.lab.proof.topic_side import ReadFields
 
 
 def wait_until_mirrored(
@@ -35,7 +36,12 @@ def wait_until_mirrored(
 
 
 def assert_three_way(
-    source_dsn: str, kafka: str, name: str, tables: Iterable[TableShape | str], replica_dsn: str
+    source_dsn: str,
+    kafka: str,
+    name: str,
+    tables: Iterable[TableShape | str],
+    replica_dsn: str,
+    fields: ReadFields | None = None,
 ) -> list[TableVerdict]:
     """Compare all tables, which stand still, row by row; what differs is in the assertion's message.
 
@@ -45,8 +51,11 @@ def assert_three_way(
         name: its configured name.
         tables: ``schema.table`` each, or shapes with an explicit key.
         replica_dsn: the mirrored database, with the source's table names.
+        fields: reads values in Avro; None if all are JSON.
     """
-    verdicts = prove(source_dsn=source_dsn, bootstrap=kafka, name=name, replica_dsn=replica_dsn, shapes=tables)
+    verdicts = prove(
+        source_dsn=source_dsn, bootstrap=kafka, name=name, replica_dsn=replica_dsn, shapes=tables, fields=fields
+    )
     findings = [finding for verdict in verdicts for finding in verdict.findings()]
     assert not findings, "\n".join(findings)
     return verdicts

@@ -8,7 +8,8 @@ the topic before the next row goes in. A topic begins anew when
   would stand side by side for the same rows;
 - the name has come to another table (dropped and made again, or two tables that swapped names): the rows of the former
   one are gone, and DROP TABLE is not in the stream;
-- the table comes back to a name that it had left: what happened meanwhile went elsewhere.
+- the table comes back to a name that it had left: what happened meanwhile went elsewhere;
+- the configuration wants another format for its values: readers would have to expect both in one topic for ever.
 
 The stream itself says which columns are the key, where it can. Under REPLICA IDENTITY FULL it flags every column, and
 only today's catalog knows. The same columns in another order are the same key, and keep their first order.
@@ -30,15 +31,16 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from cdc.contract.change import Relation, ReplicaIdentity
 from cdc.contract.key_identity import is_uncertain, key_change
-from cdc.contract.record import SchemaColumn, TableSchema
+from cdc.contract.record import SchemaColumn, TableSchema, WrittenSchema
 
-Cause: TypeAlias = Literal["key", "object", "return", "uncertain"]
+Cause: TypeAlias = Literal["key", "object", "return", "uncertain", "format"]
 
 _WHY: Final = {
     "key": "its key is now ({new}), but its topic was written with ({old})",
     "object": "another table has taken this name",
     "return": "it was called {other} for a while",
     "uncertain": "nothing on record shows that its key column {column} is still the same column",
+    "format": "its values are to be written as {new} now, but its topic was written as {old}",
 }
 
 
@@ -59,12 +61,14 @@ class Successions:
     def __init__(self, definitions: Iterable[TableSchema] = ()) -> None:
         self._by_topic: dict[str, TableSchema] = {}
         self._by_relation: dict[int, TableSchema] = {}
+        self._by_fingerprint: dict[tuple[str, str], TableSchema] = {}
         for definition in definitions:
             self.wrote(definition)
 
     def wrote(self, definition: TableSchema) -> None:
         """Note that the topic is written with this definition from here on."""
         self._by_topic[definition.topic] = definition
+        self._by_fingerprint[definition.topic, definition.fingerprint] = definition
         if definition.relation_id:
             self._by_relation[definition.relation_id] = definition
 
@@ -78,6 +82,16 @@ class Successions:
     def last(self, topic: str) -> TableSchema | None:
         """Returns the definition that the topic was last written with."""
         return self._by_topic.get(topic)
+
+    def written(self, topic: str, fingerprint: str) -> tuple[WrittenSchema, ...]:
+        """Returns the registry's schemas with which values of a definition were written to the topic."""
+        known = self._by_fingerprint.get((topic, fingerprint))
+        return () if known is None else known.written
+
+    def ids(self, topic: str) -> dict[int, str]:
+        """Returns every schema of the registry with which values were written to the topic, by its id there."""
+        known = (each for (name, _), each in self._by_fingerprint.items() if name == topic)
+        return {schema_id: text for each in known for schema_id, text in each.written}
 
     @property
     def newest(self) -> Iterable[TableSchema]:
@@ -130,6 +144,8 @@ class Successions:
         changed = self.changed_hands(schema.topic, schema.relation_id)
         if set(last.key) != set(schema.key) and (changed is None or changed.cause != "object"):
             return NewBeginning("key", _WHY["key"].format(new=", ".join(schema.key), old=", ".join(last.key)))
+        if changed is None and last.format != schema.format:
+            return NewBeginning("format", _WHY["format"].format(new=schema.format, old=last.format))
         return changed or _other_column(last, schema)
 
     def kept(self, schema: TableSchema, today: Sequence[SchemaColumn]) -> TableSchema:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 import psycopg
 import structlog
 
 from cdc.base.config import Config
-from cdc.base.errors import GapError, SourceLocked, TopicRefused
-from cdc.bridge.capture.reading import columns_of
-from cdc.bridge.encode import TableEncoder
+from cdc.base.errors import CdcError, GapError, RegistryRefused, RegistryUnavailable, SourceLocked, TopicRefused
+from cdc.bridge.capture.reading import columns_of, shape_of
+from cdc.bridge.encode import TableEncoder, ValueForm
 from cdc.bridge.order.demand import Demand
-from cdc.bridge.order.succession import NewBeginning, Successions, shape_change
+from cdc.bridge.order.succession import Cause, NewBeginning, Successions, shape_change
 from cdc.bridge.scope.choice import LeftOut, choose, refuse, renamed, tell, unusable
+from cdc.bridge.scope.formats import TableFormats
 from cdc.bridge.scope.topics import history_topics, state_topic, topic_specifications
 from cdc.bridge.source.catalog import table_info
 from cdc.bridge.source.table import TableInfo
@@ -24,10 +26,20 @@ from cdc.contract.membership import Membership
 from cdc.contract.naming import schemas_topic
 from cdc.contract.patterns import in_scope
 from cdc.contract.record import SchemaColumn, TableSchema
-from cdc.contract.schema import numbered, schema_column, schema_key, schema_value
+from cdc.contract.schema import numbered, schema_column, schema_key, schema_value, table_schema
 from cdc.kafka.publish.topics import TopicAdmin
+from cdc.kafka.registry import SchemaRegistry
 
 Produce = Callable[[str, bytes, bytes | None, bytes], None]
+
+_FOR_A_PERSON: Final[Mapping[Cause, str]] = {
+    "key": "set source.on_gap: rebackfill and restart: the old keys are deleted and the table is published again under "
+    "the new key; or give it another topic under topics.names",
+    "format": "set source.on_gap: rebackfill and restart: every key is deleted first, and the table is published again "
+    "in the new format; or give it another topic under topics.names; or set its format back, and to the same one in "
+    "the configuration of every bridge of this name",
+}
+"""Why a topic begins anew that a person should know of first, and what to do: its readers notice."""
 
 log = structlog.get_logger("cdc.bridge")
 
@@ -65,6 +77,7 @@ class CapturedTables:
         self._admin = admin
         self._told = told
         self._refuse_foreign = refuse_foreign
+        self._formats = TableFormats(config, None if config.registry is None else SchemaRegistry(config.registry))
         self._missed: Demand | None = None
         self._described: dict[str, str] = {}
         self._asked: set[tuple[str, tuple[SchemaColumn, ...]]] = set()
@@ -151,7 +164,50 @@ class CapturedTables:
             )
             self._missed = Demand(name, True, why)
             return None
-        return TableEncoder(relation, key, topic)
+        return self._encoder(relation, key, topic, info)
+
+    def _encoder(self, relation: Relation, key: tuple[str, ...], topic: str, info: TableInfo) -> TableEncoder | None:
+        """Returns the encoder of a relation; None if its values cannot be written, and the table is left out."""
+        form = None
+        if self._formats.name_of(relation.qualified_name) != "json":
+            plain = self._numbered(table_schema(relation, key, topic), info)
+            schema = replace(plain, written=self.successions.written(topic, plain.fingerprint))
+            try:
+                form = self._form(schema, relation)
+            except (RegistryRefused, RegistryUnavailable) as error:
+                self._leave_out([self._unfit(info, error)])
+                self._missed = Demand(info.qualified_name, True, error.message)
+                return None
+        return TableEncoder(relation, key, topic, form)
+
+    def _form(self, schema: TableSchema, relation: Relation) -> ValueForm | None:
+        successions, topic = self.successions, schema.topic
+        return self._formats.form(schema, relation.columns, successions.last(topic), successions.ids(topic))
+
+    def _unfit(self, info: TableInfo, error: CdcError) -> LeftOut:
+        name = info.qualified_name
+        reason = f"the schema of table {name} cannot be registered: {error.message}"
+        return LeftOut(name, reason, error.remedy, name in self._config.source.tables, "format")
+
+    def unfit(self, connection: psycopg.Connection[Any], tables: Sequence[TableInfo]) -> list[LeftOut]:
+        """Returns the tables whose schemas, as the catalog has them today, the registry does not take.
+
+        Args:
+            connection: reads the catalog, in the thread that asks.
+            tables: tables that are not captured yet, or not any more.
+        """
+        unfit = []
+        for info in tables:
+            if self._formats.name_of(info.qualified_name) == "json":
+                continue
+            relation = shape_of(connection, info, self._config.source.publication)
+            topic = state_topic(self._config, info.namespace, info.name)
+            try:
+                schema = table_schema(relation, info.key, topic)
+                self._form(schema, relation)
+            except (RegistryRefused, RegistryUnavailable) as error:
+                unfit.append(self._unfit(info, error))
+        return unfit
 
     def missed(self) -> Demand | None:
         """Returns, once, the demand to publish a table again whose rows were skipped; None when there is none."""
@@ -212,7 +268,7 @@ class CapturedTables:
             return None
         last = self.successions.last(topic)
         key = last.key if last is not None and set(last.key) == set(today.key) else today.key
-        return TableEncoder(relation, key, topic)
+        return self._encoder(relation, key, topic, info)
 
     def new_beginning(self, table: TableEncoder) -> NewBeginning | None:
         """Returns why the table's topic must be emptied before its next row; None when it goes on as it is.
@@ -223,11 +279,10 @@ class CapturedTables:
         return self._decided(table.schema, self.successions.new_beginning(table.schema))
 
     def _decided(self, schema: TableSchema, beginning: NewBeginning | None) -> NewBeginning | None:
-        if beginning is not None and beginning.cause == "key" and not self._config.heals_gaps:
+        if beginning is not None and beginning.cause in _FOR_A_PERSON and not self._config.heals_gaps:
             raise GapError(
                 f"table {schema.qualified_name} cannot go on in topic {schema.topic!r}: {beginning.why}",
-                remedy="set source.on_gap: rebackfill and restart: the old keys are deleted and the table is published "
-                "again under the new key; or give it another topic under topics.names",
+                remedy=_FOR_A_PERSON[beginning.cause],
             )
         return beginning
 
@@ -289,12 +344,13 @@ class CapturedTables:
         beginning = self.successions.new_beginning(self._today(info, columns))
         if beginning is None or beginning.cause == "return":
             return None
-        is_asked_for = self._config.snapshot.mode != "never" or beginning.cause == "key"
+        is_asked_for = self._config.snapshot.mode != "never" or beginning.cause in _FOR_A_PERSON
         return beginning if is_asked_for else None
 
     def _today(self, info: TableInfo, columns: Sequence[SchemaColumn]) -> TableSchema:
         topic = state_topic(self._config, info.namespace, info.name)
-        return TableSchema("", info.namespace, info.name, topic, info.key, tuple(columns), info.oid)
+        today = TableSchema("", info.namespace, info.name, topic, info.key, tuple(columns), info.oid)
+        return replace(today, format=self._formats.name_of(today.qualified_name))
 
     def _mark(self, info: TableInfo, columns: Sequence[SchemaColumn]) -> tuple[str, tuple[SchemaColumn, ...]]:
         return info.qualified_name, tuple(each for each in columns if each.name in info.key)
@@ -343,7 +399,7 @@ class CapturedTables:
         """Write the table's definition to ``__schemas``, unless its topic was last written with the same one."""
         relation, before = table.relation, self.successions.last(table.topic)
         info = self._infos.get((relation.namespace, relation.name))
-        schema = self._schema(table, info)
+        schema = self._numbered(table.schema, info)
         newest = self.successions.last_of(schema.relation_id)
         if self._described.get(table.topic) == table.fingerprint and before == newest == schema:
             return
@@ -359,16 +415,16 @@ class CapturedTables:
         self.successions.wrote(schema)
         produce(schemas_topic(self._config.name), schema_key(table.fingerprint), schema_value(schema), b"")
 
-    def _schema(self, table: TableEncoder, info: TableInfo | None) -> TableSchema:
-        """Returns the definition that is put on record."""
-        today = [] if info is None else list(map(_numbered, info.columns, info.numbers))
+    def _numbered(self, schema: TableSchema, info: TableInfo | None) -> TableSchema:
+        """Returns the definition that is put on record: with the numbers of its columns."""
+        today = [] if info is None else list(map(_with_number, info.columns, info.numbers))
         numbers = {each.name: each.number for each in today}
-        return numbered(self.successions.kept(table.schema, today), numbers, self.successions.last(table.topic))
+        return numbered(self.successions.kept(schema, today), numbers, self.successions.last(schema.topic))
 
     def _uncertain(self, table: TableEncoder, info: TableInfo) -> Demand | None:
         """Returns the backfill for a topic that goes on, but may hold rows of another column of its key's name."""
         last, name = self.successions.last(table.topic), table.relation.qualified_name
-        mark = (name, self._schema(table, info).columns)
+        mark = (name, self._numbered(table.schema, info).columns)
         if last is None or mark in self._asked:
             return None
         was = {each.name for each in last.columns if each.number}
@@ -467,7 +523,7 @@ class CapturedTables:
         self.successions.left(relation)
 
 
-def _numbered(name: str, number: int) -> SchemaColumn:
+def _with_number(name: str, number: int) -> SchemaColumn:
     return SchemaColumn(name, "", number)
 
 

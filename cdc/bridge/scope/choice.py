@@ -28,7 +28,7 @@ from cdc.bridge.source.publication import inspect_publication
 from cdc.bridge.source.rights import table_rights, why_unreadable
 from cdc.bridge.source.table import TableInfo, quoted, why_unusable
 
-Cause: TypeAlias = Literal["table", "rights", "publication"]
+Cause: TypeAlias = Literal["table", "rights", "publication", "format"]
 
 log = structlog.get_logger("cdc.bridge")
 

@@ -17,6 +17,8 @@ from confluent_kafka.admin import AdminClient
 from psycopg import sql
 
 from cdc.base.broker_log import BROKER_LOG
+from cdc.lab.proof.avro_fields import fields_by_registry
+from cdc.lab.proof.topic_side import ReadFields
 from cdc.lab.stack.embedded import free_port
 from cdc.lab.stack.stack import GivenKafka, GivenPostgres, Stack
 
@@ -33,6 +35,7 @@ class DemoPlace:
         bootstrap: the Kafka cluster.
         directory: holds ``config`` and the logs; private to this user.
         bridge_port, sink_port: the ports of their HTTP pages.
+        registry_url: the schema registry if values are written in Avro, else None.
     """
 
     name: str
@@ -42,6 +45,12 @@ class DemoPlace:
     directory: Path
     bridge_port: int
     sink_port: int
+    registry_url: str | None = None
+
+    @property
+    def fields(self) -> ReadFields | None:
+        """What reads values in Avro for the proof; None if all values are JSON."""
+        return None if self.registry_url is None else fields_by_registry(self.registry_url)
 
     @property
     def config(self) -> Path:
@@ -50,7 +59,7 @@ class DemoPlace:
 
     def write_config(self) -> None:
         """Write the configuration file."""
-        content = {
+        content: dict[str, Any] = {
             "name": self.name,
             "source": {"dsn": self.source_dsn},
             "kafka": {"bootstrap": self.bootstrap},
@@ -59,11 +68,14 @@ class DemoPlace:
             "sink": {"dsn": self.replica_dsn},
             "http": {"bridge_port": self.bridge_port, "sink_port": self.sink_port},
         }
+        if self.registry_url is not None:
+            content["topics"] |= {"format": "avro"}
+            content["registry"] = {"url": self.registry_url}
         self.config.write_text(_CONFIG_HEAD + yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
 
 
 @contextmanager
-def place(stack: Stack) -> Iterator[DemoPlace]:
+def place(stack: Stack, registry_url: str | None = None) -> Iterator[DemoPlace]:
     """Make a place on these servers. On the user's own servers, it gets a unique name and is removed at the end."""
     given = isinstance(stack.postgres, GivenPostgres) or isinstance(stack.kafka, GivenKafka)
     name = f"shop_{secrets.token_hex(3)}" if given else "shop"
@@ -83,6 +95,7 @@ def place(stack: Stack) -> Iterator[DemoPlace]:
                 directory=Path(directory),
                 bridge_port=free_port(),
                 sink_port=free_port(),
+                registry_url=registry_url,
             )
         finally:
             if given:

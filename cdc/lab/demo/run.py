@@ -117,6 +117,7 @@ class Demo:
             name=place.name,
             replica_dsn=place.replica_dsn,
             shapes=TABLES,
+            fields=place.fields,
         )
         arrivals, interruptions = probes.arrivals, self._interruptions
         arrivals.settle(interruptions)

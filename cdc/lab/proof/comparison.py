@@ -17,7 +17,7 @@ from psycopg import sql
 
 from cdc.base.table_names import parts
 from cdc.lab.proof.server_text import ColumnShape, FormError, TypeForm, server_text
-from cdc.lab.proof.topic_side import LiveRow, TopicCopy, read_topics, topic_name
+from cdc.lab.proof.topic_side import LiveRow, ReadFields, TopicCopy, read_topics, topic_name
 
 Key = tuple[bytes | None, ...]
 Row = tuple[bytes | None, ...]
@@ -208,7 +208,13 @@ def difference(side: str, source: Rows, copy: Rows, shape: TableShape) -> CopyDi
 
 
 def prove(
-    *, source_dsn: str, bootstrap: str, name: str, replica_dsn: str, shapes: Iterable[TableShape | str]
+    *,
+    source_dsn: str,
+    bootstrap: str,
+    name: str,
+    replica_dsn: str,
+    shapes: Iterable[TableShape | str],
+    fields: ReadFields | None = None,
 ) -> list[TableVerdict]:
     """Compare every table on its three sides, which must be at the same LSN and must not change meanwhile.
 
@@ -218,11 +224,12 @@ def prove(
         name: the ``name`` in the configuration.
         replica_dsn: the mirrored database, with tables named as in the source.
         shapes: tables, as shapes or as ``schema.table``.
+        fields: reads values that begin with the id of a schema; None if all are JSON.
     """
     verdicts = []
     with pinned(source_dsn) as source, pinned(replica_dsn) as replica:
         tables = [shape if isinstance(shape, TableShape) else describe(source, shape) for shape in shapes]
-        copies = read_topics(bootstrap, [topic_name(name, shape.table) for shape in tables])
+        copies = read_topics(bootstrap, [topic_name(name, shape.table) for shape in tables], fields)
         for shape in tables:
             copy = copies[topic_name(name, shape.table)]
             rows = table_rows(source, shape)

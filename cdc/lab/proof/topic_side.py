@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
+import msgspec
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
@@ -22,6 +23,9 @@ _TIMEOUT_S: Final = 30.0
 _PLAIN: Final = re.compile(rb"[^A-Za-z0-9_]")
 
 Partition = tuple[str, int]
+
+ReadFields: TypeAlias = Callable[[bytes], Mapping[str, bytes]]
+"""Returns the JSON of each column of a value, by its name and in order."""
 
 
 class LiveRow(NamedTuple):
@@ -75,6 +79,16 @@ class TopicCopy:
             nulls = fields.get("json_null")
             self.live[key] = LiveRow(record.value, frozenset(map(int, nulls.split(","))) if nulls else frozenset())
 
+    def read(self, fields: ReadFields) -> None:
+        """Make JSON of the rows that begin with the id of a schema."""
+        for key, row in self.live.items():
+            if not row.value.startswith(b"{"):
+                self.live[key] = row._replace(value=_as_object(fields(row.value)))
+
+
+def _as_object(fields: Mapping[str, bytes]) -> bytes:
+    return b"{%b}" % b",".join(msgspec.json.encode(name) + b":" + text for name, text in fields.items())
+
 
 def read_header(header: bytes) -> tuple[LSN, int, dict[str, str]]:
     """Returns lsn, seq and all fields of the header ``cdc``."""
@@ -88,10 +102,15 @@ def topic_name(name: str, table: str) -> str:
     return ".".join((name, *(part.decode() for part in escaped)))
 
 
-def read_topics(bootstrap: str, topics: Iterable[str]) -> dict[str, TopicCopy]:
+def read_topics(bootstrap: str, topics: Iterable[str], fields: ReadFields | None = None) -> dict[str, TopicCopy]:
     """Read topics with ``read_committed`` from the beginning to where they end at the time of the call.
 
     All records that were read are remembered, so memory grows with their number.
+
+    Args:
+        bootstrap: the cluster.
+        topics: their names.
+        fields: reads values that begin with the id of a schema; None if all are JSON.
 
     Raises:
         TopicUnavailable: the end was not reached in time, or a broker does not know a topic yet.
@@ -116,6 +135,9 @@ def read_topics(bootstrap: str, topics: Iterable[str]) -> dict[str, TopicCopy]:
                     missing.pop(read.partition, None)
     finally:
         consumer.close()
+    if fields is not None:
+        for copy in copies.values():
+            copy.read(fields)
     return copies
 
 

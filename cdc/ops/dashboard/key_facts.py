@@ -18,6 +18,7 @@ from cdc.bridge.source.catalog import find_tables
 from cdc.bridge.source.connect import LOOK_S
 from cdc.bridge.source.locks import naming_locks
 from cdc.contract.formats.json_format import JSON
+from cdc.contract.formats.opener import ValueOpener
 from cdc.contract.header import parse_header
 from cdc.contract.history import members
 from cdc.contract.naming import history_topic
@@ -54,18 +55,18 @@ def key_facts(config: Config, table: str, text: str) -> dict[str, Any]:
     key = key_in_topic(options, topic, key, key_columns(schemas, key))
     return {
         "key": key.decode(),
-        "topic": _record(options, topic, key),
+        "topic": _record(options, topic, key, ValueOpener(schemas)),
         "source": _row(config, table, key),
         "history": _history(config, topic, key, schemas),
     }
 
 
-def _record(options: Mapping[str, Any], topic: str, key: bytes) -> dict[str, Any]:
+def _record(options: Mapping[str, Any], topic: str, key: bytes, opener: ValueOpener) -> dict[str, Any]:
     found = newest_of_key(options, topic, key, is_ours=True)
     if not found:
         return {"topic": topic, "row": None, "why": "no record of this key"}
     stored = found[-1]
-    shown, header = of_table(stored), parse_header(stored.header)
+    shown, header = of_table(stored, opener), parse_header(stored.header)
     return {
         "topic": topic,
         "partition": shown.partition,

@@ -17,6 +17,7 @@ from cdc.bridge.source.table import TableInfo
 from cdc.contract.patterns import in_scope
 from cdc.contract.record import SourceIdentity, TableSchema
 from cdc.ops.status.checks import check_kafka, check_program, check_source, failing
+from cdc.ops.status.registry_checks import check_registry
 from cdc.ops.status.standby_checks import check_standby
 from cdc.sink.dialects import open_replica
 from cdc.sink.replica import ReplicaName, ReplicaNaming
@@ -82,12 +83,13 @@ def _captured_again(config: Config, names: Mapping[str, ReplicaName]) -> list[Fi
 
 
 def check_all(config: Config) -> dict[str, Sequence[Finding]]:
-    """Run all checks, and return the findings by part: program, source and its standby, Kafka, replica."""
+    """Run all checks, and return the findings by part: program, source and its standby, Kafka, registry, replica."""
     source, tables = check_source(config)
     return {
         "cdc": check_program(),
         "source": [*source, *check_standby(config, tables)],
         "kafka": check_kafka(config, tables),
+        "registry": check_registry(config, tables),
         "sink": check_replica(config, tables),
     }
 

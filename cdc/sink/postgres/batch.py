@@ -10,6 +10,7 @@ from psycopg import sql
 
 from cdc.contract.formats.format import ReadColumn
 from cdc.contract.formats.json_format import JSON
+from cdc.contract.formats.opener import ValueOpener
 from cdc.contract.header import is_of_no_row, schema_of
 from cdc.contract.ports import StoredRecord
 from cdc.contract.record import TableSchema
@@ -89,6 +90,7 @@ class TableStatements:
         self._row_form = RowForm([*map(_formed, written)], generated, definitions, is_positioned=has_spellings)
         self._key_form = RowForm([_formed(by_name[each]) for each in key])
         self._former_keys, self._former_definitions = former_keys(schemas), former_definitions(schemas)
+        self._opener = ValueOpener(schemas)
         target = sql.Identifier(*name)
         rows, keys = sql.Identifier("pg_temp", f"cdc rows {number}"), sql.Identifier("pg_temp", f"cdc keys {number}")
         self.target, self.key, self.staged_rows = target, key, rows
@@ -139,6 +141,8 @@ class TableStatements:
         # Not those that remove only a record which another program wrote: the key's row is still there
         tombstones = [each for each in last.values() if each.value is None and not is_of_no_row(each.header)]
         upserts = [record for record in last.values() if record.value is not None]
+        if self._opener.is_needed:
+            upserts = [self._opened(record) for record in upserts]
         new, others = ((), upserts) if fresh is None else fresh.split(topic, upserts)
         return RenderedBatch(
             topic,
@@ -148,6 +152,12 @@ class TableStatements:
             [*self._row_form.blocks(others)],
             [*self._row_form.blocks(new)],
         )
+
+    def _opened(self, record: StoredRecord) -> StoredRecord:
+        try:
+            return record._replace(value=self._opener.json(record.value or b""))
+        except ValueError as error:
+            raise RecordRejected(record, str(error)) from error
 
     def _is_former(self, key: bytes, header: bytes) -> bool:
         """Returns whether a record was written under a former key of the table. These records are left out."""

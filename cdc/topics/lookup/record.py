@@ -9,6 +9,7 @@ import msgspec
 
 from cdc.base.errors import DecodeError
 from cdc.base.lsn import LSN
+from cdc.contract.formats.opener import ValueOpener
 from cdc.contract.header import parse_header
 from cdc.contract.ports import StoredRecord
 
@@ -35,15 +36,16 @@ class Shown(NamedTuple):
     ts: int | None
 
 
-def of_table(record: StoredRecord) -> Shown:
+def of_table(record: StoredRecord, opener: ValueOpener) -> Shown:
     """Reads a record that the bridge wrote.
 
     Raises:
-        DecodeError: another program wrote the record.
+        DecodeError: another program wrote the record, or its value is damaged.
     """
-    key, value = record.key or b"", record.value
+    key = record.key or b""
     try:
         header = parse_header(record.header)
+        value = _opened(record.value, opener)
         if not _is_object(key) or not (value is None or _is_object(value)):
             raise DecodeError(
                 "key and value must be JSON objects in UTF-8",
@@ -57,6 +59,15 @@ def of_table(record: StoredRecord) -> Shown:
         ) from error
     place = (record.topic, record.partition, record.offset)
     return Shown(*place, _one_line(key), None if value is None else _one_line(value), header.op, header.lsn, header.ts)
+
+
+def _opened(value: bytes | None, opener: ValueOpener) -> bytes | None:
+    try:
+        return None if value is None else opener.json(value)
+    except ValueError as error:
+        raise DecodeError(
+            str(error), remedy="find out who else writes to this topic; cdc backfill publishes its rows again"
+        ) from error
 
 
 def of_topic(record: StoredRecord) -> Shown:

@@ -11,6 +11,7 @@ from typing import Any, Final, NoReturn
 import msgspec
 import orjson
 
+from cdc.contract.formats.opener import ValueOpener
 from cdc.views.table.facts import KeyColumn, KeyKind, ValueKind
 from cdc.views.table.keys import KeyForm, order_of, raw_order
 from cdc.views.table.records import RecordForm
@@ -21,12 +22,17 @@ _EVIDENCE: Final = re.compile(
 _decode_object: Final = msgspec.json.Decoder(msgspec.defstruct("AnyObject", [], gc=False)).decode
 
 
-def table_form(key: Sequence[KeyColumn], former: Collection[tuple[str, ...]] = ()) -> RecordForm:
+def table_form(
+    key: Sequence[KeyColumn],
+    former: Collection[tuple[str, ...]] = (),
+    opener: ValueOpener | None = None,
+) -> RecordForm:
     """The form of a topic that the bridge writes.
 
     Args:
         key: the key columns of its table.
         former: keys that the table had earlier.
+        opener: makes JSON of values in another format; None if there are none.
     """
     names = tuple(column.name for column in key)
     form = KeyForm([(column.name, column.sql_type) for column in key])
@@ -45,7 +51,8 @@ def table_form(key: Sequence[KeyColumn], former: Collection[tuple[str, ...]] = (
             return False
         return type(found) is dict and tuple(found) in former
 
-    return RecordForm(read_key, json_object, evidence, is_former if former else _never)
+    read_value = json_object if opener is None else lambda value: json_object(opener.json(value))
+    return RecordForm(read_key, read_value, evidence, is_former if former else _never)
 
 
 def topic_form(key: KeyKind, value: ValueKind) -> RecordForm:

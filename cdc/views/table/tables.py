@@ -7,6 +7,7 @@ from typing import Final
 
 from cdc.base.errors import ConfigError
 from cdc.base.table_names import parts
+from cdc.contract.formats.opener import ValueOpener
 from cdc.contract.ports import Beginning, CutStanding, ReplicaTable
 from cdc.contract.record import TableSchema
 from cdc.contract.table_states import TableState, at_cut
@@ -181,7 +182,9 @@ class FilledTables:
         former = frozenset(each.key for each in schemas) - {newest.key}
         indexes = Indexes(self._checked(name, schemas), types)
         columns = [KeyColumn(column.name, column.sql_type) for column in newest.columns]
-        table.describe(table_form(key, former), key, columns, indexes)
+        opener = ValueOpener(schemas)
+        form = table_form(key, former, opener if opener.is_needed else None)
+        table.describe(form, key, columns, indexes)
 
     def _checked(self, name: str, schemas: Sequence[TableSchema]) -> Sequence[Sequence[str]]:
         """Returns the table's indexes. A dropped column still counts, because older rows have it."""

@@ -10,11 +10,11 @@ import pytest
 from cdc.base.errors import DecodeError
 from cdc.base.lsn import LSN
 from cdc.contract.change import Column, Relation, ReplicaIdentity
-from cdc.contract.known_topic import named_topic
-from cdc.contract.membership import member_table
+from cdc.contract.known_topic import KnownTopic, known_topic_value, named_topic, parse_known_topic
+from cdc.contract.membership import Membership, member_table, membership_value, parse_membership
 from cdc.contract.progress import parse_progress, progress_value, stream_key
-from cdc.contract.record import Lead, Position, Progress, SourceIdentity
-from cdc.contract.schema import fingerprint, parse_schema, schema_key, schema_value, table_schema
+from cdc.contract.record import Lead, Position, Progress, SourceIdentity, TableSchema, WrittenSchema
+from cdc.contract.schema import fingerprint, numbered, parse_schema, schema_key, schema_value, table_schema
 
 PROGRESS = Progress(
     LSN.parse("16/B374D848"), None, 1_795_190_486_566_123, SourceIdentity("7428123456789012345", 1, 16384), (734,)
@@ -101,6 +101,52 @@ def test_schema_comes_back() -> None:
     assert schema_key(schema.fingerprint) == b'{"schema":"%b"}' % schema.fingerprint.encode()
 
 
+def test_a_definition_names_the_schemas_of_its_values() -> None:
+    plain = table_schema(ORDERS, ("id",), "shop.public.orders")
+    schema = replace(plain, format="avro", written=(WrittenSchema(7, "{}"), WrittenSchema(9, "[]")))
+    assert parse_schema(schema_value(schema)) == schema
+    found = json.loads(schema_value(schema))
+    assert found["format"] == "avro"
+    assert found["written"] == [[7, "{}"], [9, "[]"]]
+    assert found.keys() - json.loads(schema_value(plain)).keys() == {"format", "written"}
+
+
+def test_a_definition_of_an_old_version_knows_less() -> None:
+    value = json.loads(schema_value(table_schema(ORDERS, ("id",), "t")))
+    del value["relation"]
+    for column in value["columns"]:
+        del column["number"], column["type_oid"]
+    schema = parse_schema(json.dumps(value).encode())
+    assert schema.relation_id == 0
+    assert {(each.number, each.type_oid, each.labels) for each in schema.columns} == {(0, 0, ())}
+
+
+def test_labels_of_an_enum_come_back_and_only_for_keys() -> None:
+    mood = Column("m", 20_000, -1, "public.mood", True, 3, ((1, "a"), (2, "b")))
+    relation = replace(ORDERS, columns=(mood, replace(mood, name="n")))
+    schema = table_schema(relation, ("m",), "t")
+    assert parse_schema(schema_value(schema)) == schema
+    assert [each.labels for each in schema.columns] == [((1, "a"), (2, "b")), ()]
+    assert [each.number for each in schema.columns] == [3, 3]
+
+
+def test_numbers_of_columns_are_taken_where_they_are_certain() -> None:
+    schema = table_schema(ORDERS, ("id",), "t")
+    today = {"id": 1, "price": 5, "gone": 6, "tags": 7}
+
+    def numbers(now: dict[str, int], before: TableSchema | None = None, of: TableSchema = schema) -> list[int]:
+        return [each.number for each in numbered(of, now, before).columns]
+
+    assert numbers(today) == [0, 5, 7], "keys have theirs from the rows"
+    assert numbers({"price": 5, "id": 1, "tags": 7}) == [0, 0, 0], "another order: the columns are not today's"
+    assert numbers({"id": 1, "price": 5}) == [0, 0, 0]
+    before = replace(schema, columns=(*schema.columns[:2], replace(schema.columns[2], number=3)))
+    assert numbers(today, before) == [0, 5, 3], "the stream may still bring rows of the old column"
+    assert numbers(today, replace(before, fingerprint="another")) == [0, 5, 7]
+    read = replace(schema, columns=(schema.columns[0], replace(schema.columns[1], number=9), schema.columns[2]))
+    assert numbers(today, before, read) == [0, 9, 3], "read together with rows"
+
+
 def test_fingerprint_is_for_ever() -> None:
     assert fingerprint(ORDERS, ("id",)) == "20000a04d5edb5a8"
 
@@ -141,6 +187,11 @@ def test_fingerprint_leaves_out_what_does_not() -> None:
         {"columns": [{"name": "a", "type": "int4", "number": 1.5}]},
         {"columns": [{"name": "a", "type": "int4", "labels": [[1e300, "x"]]}]},
         {"relation": "7"},
+        {"format": "xml"},
+        {"format": 1},
+        {"written": [[1]]},
+        {"written": [["1", "{}"]]},
+        {"written": [[1, None]]},
         {"topic": None},
     ],
 )
@@ -148,3 +199,13 @@ def test_foreign_schema(change: dict[str, object]) -> None:
     value = json.dumps(json.loads(schema_value(table_schema(ORDERS, ("id",), "t"))) | change).encode()
     with pytest.raises(DecodeError, match="schema record"):
         parse_schema(value)
+
+
+def test_what_the_bridge_notes_of_topics_and_publications_comes_back() -> None:
+    topic, membership = KnownTopic("id", (0, 3), (5, 9)), Membership(1, "2", 3, 4, ("a", "b"))
+    assert parse_known_topic(known_topic_value(topic)) == topic
+    assert parse_membership(membership_value(membership)) == membership
+    for parse in (parse_known_topic, parse_membership):
+        with pytest.raises(DecodeError, match="record is not of topic contract version 1") as caught:
+            parse(b'{"v":2}')
+        assert "progress topic" in caught.value.remedy

@@ -9,7 +9,7 @@ import pytest
 from cdc.bridge.order.succession import Successions, shape_change
 from cdc.contract.change import Column, Relation, ReplicaIdentity
 from cdc.contract.key_identity import key_change
-from cdc.contract.record import SchemaColumn, TableSchema
+from cdc.contract.record import SchemaColumn, TableSchema, WrittenSchema
 from cdc.contract.schema import numbered, parse_schema, schema_value
 
 TOPIC = "shop.public.t"
@@ -62,6 +62,25 @@ def test_new_beginnings() -> None:
     assert cause(written("b", relation_id=8)) == "object"
     successions.wrote(written("ab", topic="shop.public.renamed"))
     assert cause(written("ab")) == "return"
+
+
+def test_another_format_begins_the_topic_anew() -> None:
+    """Readers would have to expect both in one topic for ever."""
+    successions = Successions([written("a")])
+    beginning = successions.new_beginning(replace(written("a"), format="avro"))
+    assert beginning is not None
+    assert beginning.cause == "format"
+    assert beginning.why == "its values are to be written as avro now, but its topic was written as json"
+    successions.wrote(replace(written("a"), format="avro"))
+    assert successions.new_beginning(replace(written("a"), format="avro")) is None
+
+
+def test_the_schemas_of_a_definition_are_known_after_others_were_used() -> None:
+    first = replace(written("a"), format="avro", written=(WrittenSchema(7, "{}"),))
+    successions = Successions([first, replace(written("b"), fingerprint="e" * 16)])
+    assert successions.written(TOPIC, first.fingerprint) == first.written
+    assert successions.ids(TOPIC) == {7: "{}"}
+    assert successions.written(TOPIC, "e" * 16) == successions.written("other", first.fingerprint) == ()
 
 
 def test_names_that_changed_hands_are_known_without_a_row() -> None:

@@ -1,0 +1,162 @@
+"""How the values of each table are written, and the registration of a schema before the first value that names it.
+
+Theory of operation. A value begins with the id that the registry gave to its schema, so a schema is registered before a
+row is encoded. The id goes on record in ``__schemas`` together with the schema, in the Kafka transaction of the first
+row that needs it. Readers of ours take it from there, and so does the next session: only a schema that is new to the
+topic makes anybody ask the registry.
+
+A registry that was restored may have another schema under an id on record. So each id is compared once a session, if
+the registry answers. A schema that it does not know is registered anew; rows with the former id remain.
+
+A registry that is away, or that refuses a schema, must not stop the other tables. So such a table is left out, with a
+backfill on record for the rows that it misses, and comes back once the registry takes its schema.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Literal, Protocol, TypeVar
+
+import structlog
+
+from cdc.base.config import Config
+from cdc.base.errors import RegistryRefused, RegistryUnavailable
+from cdc.bridge.encode import ValueForm
+from cdc.contract.change import Column
+from cdc.contract.formats.avro.schema import avro_schema, is_same_schema, misread
+from cdc.contract.formats.avro.writer import AvroWriter
+from cdc.contract.naming import subject
+from cdc.contract.record import FormatName, TableSchema, WrittenSchema
+
+_PAUSE_S: Final = 5.0
+"""How long nobody asks a registry that did not answer. Each question may take many seconds, and the whole bridge waits
+for it: a hundred tables that join at once must not ask one after the other."""
+
+Answer = TypeVar("Answer")
+
+log = structlog.get_logger("cdc.bridge")
+
+
+class Registry(Protocol):
+    """A registry of schemas."""
+
+    def register(self, subject: str, kind: Literal["AVRO"], text: str) -> int:
+        """Returns the id of a schema; registers it if the subject does not have it yet."""
+
+    def text_of(self, schema_id: int) -> str | None:
+        """Returns the schema with this id; None if there is none."""
+
+    def compatibility(self, subject: str) -> str:
+        """Returns the mode by which the registry takes new schemas of a subject."""
+
+
+class TableFormats:
+    """Chooses how values are written, and registers their schemas.
+
+    Args:
+        config: the whole configuration.
+        registry: None if every table is written as JSON.
+        clock: seconds of any beginning.
+    """
+
+    def __init__(self, config: Config, registry: Registry | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._config = config
+        self._registry = registry
+        self._clock = clock
+        self._compared: set[WrittenSchema] = set()
+        self._away: RegistryUnavailable | None = None
+        self._asks_again_at = 0.0
+
+    def name_of(self, table: str) -> FormatName:
+        """Returns the format of a table, by its qualified name."""
+        return self._config.topics.format_of(table)
+
+    def form(
+        self,
+        schema: TableSchema,
+        columns: Sequence[Column],
+        last: TableSchema | None = None,
+        ids: Mapping[int, str] | None = None,
+    ) -> ValueForm | None:
+        """Returns how values of a definition are written; None for JSON.
+
+        Args:
+            schema: the definition, with the schemas that its values were written with before.
+            columns: the columns of the rows to come, in their order.
+            last: the definition with which the topic was last written, if there is one.
+            ids: all schemas with which values were written to the topic, by their ids.
+
+        Raises:
+            RegistryUnavailable: the registry has to register the schema, and does not answer.
+            RegistryRefused: the registry does not take the schema.
+        """
+        name = self.name_of(schema.qualified_name)
+        if name == "json":
+            return None
+        text = avro_schema(schema, self._config.name, beyond=self._config.topics.beyond)
+        written = next((each for each in reversed(schema.written) if each.text == text), None)
+        if written is None or not self._is_still_there(written, schema):
+            self._refuse_misreading(schema, text, last)
+            written = self._registered(schema, text, ids or {})
+        others = (each for each in schema.written if each != written)
+        return ValueForm(name, AvroWriter(columns, text, written.schema_id), (*others, written))
+
+    def _refuse_misreading(self, schema: TableSchema, text: str, last: TableSchema | None) -> None:
+        """Refuse what the registry would take although readers with the former schema read wrong values.
+
+        Raises:
+            RegistryRefused: there is such a column, and the subject's compatibility is not NONE.
+        """
+        columns = misread(last.written[-1].text, text) if last is not None and last.written else ()
+        if columns and self._asked(lambda registry: registry.compatibility(subject(schema.topic))) != "NONE":
+            raise RegistryRefused(
+                f"{'; '.join(columns)}: a reader with the former schema would read wrong values, and the registry does "
+                "not notice",
+                remedy="undo the change of the table; or, once every reader can take the new schema, set the "
+                f"compatibility of subject {subject(schema.topic)} to NONE in the registry",
+            )
+
+    def _registered(self, schema: TableSchema, text: str, ids: Mapping[int, str]) -> WrittenSchema:
+        number = self._asked(lambda registry: registry.register(subject(schema.topic), "AVRO", text))
+        if ids.get(number, text) != text:
+            raise RegistryRefused(
+                f"the registry gives the schema id {number}, but topic {schema.topic} has values that begin with this "
+                "id and have another schema",
+                remedy="restore the registry with its ids; or give the table another topic under topics.names",
+            )
+        written = WrittenSchema(number, text)
+        self._compared.add(written)
+        return written
+
+    def _is_still_there(self, written: WrittenSchema, schema: TableSchema) -> bool:
+        """Whether the registry has the schema under the id that is on record. If it does not answer, it may."""
+        if written in self._compared:
+            return True
+        try:
+            found = self._asked(lambda registry: registry.text_of(written.schema_id))
+        except RegistryUnavailable:
+            return True
+        self._compared.add(written)
+        if found is not None and is_same_schema(found, written.text):
+            return True
+        log.warning(
+            "the registry does not have a schema under its id any more: it is registered anew",
+            table=schema.qualified_name,
+            topic=schema.topic,
+            schema_id=written.schema_id,
+            remedy=f"values that begin with the former id cannot be read with this registry; publish them again: "
+            f"cdc backfill {shlex.quote(schema.qualified_name)}",
+        )
+        return False
+
+    def _asked(self, question: Callable[[Registry], Answer]) -> Answer:
+        assert self._registry is not None  # the configuration refuses a format without a registry
+        if self._away is not None and self._clock() < self._asks_again_at:
+            raise RegistryUnavailable(self._away.message, remedy=self._away.remedy)
+        try:
+            return question(self._registry)
+        except RegistryUnavailable as error:
+            self._away, self._asks_again_at = error, self._clock() + _PAUSE_S
+            raise

@@ -1,0 +1,99 @@
+"""The checks of ``cdc check`` for the schema registry: whether it takes each table's schema, and still has its ids."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+
+import psycopg
+
+from cdc.base.config import Config
+from cdc.base.errors import CdcError
+from cdc.bridge.capture.reading import shape_of
+from cdc.bridge.scope.topics import state_topic
+from cdc.bridge.source.connect import LOOK_S, connect
+from cdc.bridge.source.preflight import Finding
+from cdc.bridge.source.table import TableInfo
+from cdc.contract.formats.avro.schema import avro_schema, is_same_schema, misread
+from cdc.contract.naming import schemas_topic, subject
+from cdc.contract.record import TableSchema
+from cdc.contract.schema import table_schema
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.registry import SchemaRegistry
+from cdc.kafka.replay.definitions import read_definitions
+from cdc.ops.status.checks import failing
+
+_APPLICATION = "cdc check"
+
+
+def check_registry(config: Config, tables: Sequence[TableInfo]) -> list[Finding]:
+    """Returns findings about the registry; none if every table is written as JSON."""
+    findings: list[Finding] = []
+    others = [each for each in tables if config.topics.format_of(each.qualified_name) != "json"]
+    if config.registry is None or not others:
+        return findings
+    with failing(findings, "connection"):
+        registry = SchemaRegistry(config.registry)
+        mode = registry.compatibility(subject(state_topic(config, others[0].namespace, others[0].name)))
+        findings.append(Finding("OK", "connection", f"{config.registry.url} answers, compatibility {mode}"))
+        written = _written(config)
+        for definition in written:
+            findings += _moved(registry, definition)
+        last = {each.topic: each for each in written}
+        with connect(config.source.connection(), application_name=_APPLICATION, lock_timeout_s=LOOK_S) as conn:
+            for info in others:
+                with failing(findings, f"table {info.qualified_name}"):
+                    findings.append(_schema(config, registry, conn, info, last))
+    return findings
+
+
+def _schema(
+    config: Config,
+    registry: SchemaRegistry,
+    conn: psycopg.Connection,
+    info: TableInfo,
+    last: Mapping[str, TableSchema],
+) -> Finding:
+    """Returns whether the registry takes the schema that the table has now; ``last`` has the definitions by topic."""
+    topic = state_topic(config, info.namespace, info.name)
+    schema = table_schema(shape_of(conn, info, config.source.publication), info.key, topic)
+    text = avro_schema(schema, config.name, beyond=config.topics.beyond)
+    problems = registry.problems(subject(topic), "AVRO", text)
+    if not problems and topic in last and registry.compatibility(subject(topic)) != "NONE":
+        problems = misread(last[topic].written[-1].text, text)
+    if problems:
+        return Finding(
+            "FAIL",
+            f"table {info.qualified_name}",
+            f"its schema does not fit subject {subject(topic)}: {'; '.join(problems)}",
+            "undo the change of the table; or give the table another topic under topics.names; or, once every reader "
+            f"can take the new schema, set the compatibility of subject {subject(topic)} to NONE",
+        )
+    return Finding("OK", f"table {info.qualified_name}", f"its schema fits subject {subject(topic)}")
+
+
+def _written(config: Config) -> list[TableSchema]:
+    """Returns the definitions with schemas on record; none before the bridge first ran, or while Kafka is away."""
+    try:
+        known = read_definitions(BrokerAdmin(config.kafka.client_options()), schemas_topic(config.name))
+    except CdcError:
+        return []  # which the checks of Kafka tell
+    return [each for each in known if each.written]
+
+
+def _moved(registry: SchemaRegistry, definition: TableSchema) -> list[Finding]:
+    """Returns a failure if the registry gives another answer, or none, for the id that the newest values begin with."""
+    schema_id, text = definition.written[-1]
+    found = registry.text_of(schema_id)
+    if found is not None and is_same_schema(found, text):
+        return []
+    what = "the registry does not know it" if found is None else "the registry has another schema under it"
+    return [
+        Finding(
+            "FAIL",
+            f"schema {schema_id}",
+            f"values in topic {definition.topic} begin with this id, but {what}: it was restored, or is another one",
+            "restore the registry with its ids; or, if they are lost, restart the bridge, which registers the schema "
+            f"anew, and then publish the rows again: cdc backfill {shlex.quote(definition.qualified_name)}",
+        )
+    ]

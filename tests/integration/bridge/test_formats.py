@@ -1,0 +1,356 @@
+"""Values in Avro, with schemas in a real registry: what each change becomes, and what the registry can do to a bridge.
+
+The oracle reads the topics as a foreign reader does: fastavro, with the schema that the registry has.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from contextlib import nullcontext
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc.base.config import RegistryConfig
+from cdc.base.errors import RegistryRefused
+from cdc.contract.formats.avro.schema import avro_schema, misread
+from cdc.contract.naming import schemas_topic, subject
+from cdc.contract.record import SchemaColumn, TableSchema
+from cdc.contract.schema import parse_schema
+from cdc.kafka.registry import SchemaRegistry
+from cdc.lab.stack import RegistryServer
+from tests.integration.bridge.test_type_matrix import prepare
+from tests.support.deployment import Deploy, Deployment
+from tests.support.names import unique
+from tests.support.serve_process import ServeProcess
+from tests.support.servers import Database, OwnStack
+from tests.support.topic_audit import read_records
+from tests.support.type_matrix import matrix_tables
+from tests.support.waiting import eventually
+
+_JSON = "application/vnd.schemaregistry.v1+json"
+
+
+def in_avro(deploy: Deploy, registry: RegistryServer, **sections: dict[str, Any]) -> Deployment:
+    """A deployment whose values are Avro."""
+    topics = {"format": "avro", **sections.pop("topics", {})}
+    return deploy(topics=topics, registry={"url": registry.url}, **sections)
+
+
+def ids(deployment: Deployment, table: str) -> list[int]:
+    """The schema ids of a table's values, in the order of their records; each value begins with one."""
+    values = [record.value for record in deployment.records(table) if record.value is not None]
+    assert all(value[:1] == b"\0" for value in values)
+    return [int.from_bytes(value[1:5], "big") for value in values]
+
+
+def be_compatible(registry: RegistryServer, name: str, mode: str) -> None:
+    """Set the compatibility mode of a subject."""
+    body = json.dumps({"compatibility": mode}).encode()
+    request = urllib.request.Request(f"{registry.url}/config/{name}", body, {"Content-Type": _JSON}, method="PUT")
+    urllib.request.urlopen(request, timeout=30).close()
+
+
+def test_every_type_in_avro(deploy: Deploy, database: Database, replica: Database, registry: RegistryServer) -> None:
+    deployment = in_avro(deploy, registry, topics={"partitions": 1, "beyond": "text"})
+    with prepare(database) as connection:
+        prepare(replica).close()
+        tables = matrix_tables(connection)
+        names = [table.qualified for table in tables]
+        for table in tables:
+            table.create(connection)
+            table.insert(connection)  # the backfill's
+        deployment.start()
+        deployment.wait_backfilled(*names)
+        deployment.assert_equal(*names)
+        for table in tables:
+            table.update(connection)
+        deployment.assert_equal(*names)
+        for table in tables:
+            table.delete(connection)
+        deployment.assert_equal(*names)
+        assert all(len(set(ids(deployment, name))) == 1 for name in names)
+
+
+def test_a_column_more_is_a_version_more(deploy: Deploy, database: Database, registry: RegistryServer) -> None:
+    database.execute("CREATE TABLE t (id integer PRIMARY KEY, a text)")
+    deployment = in_avro(deploy, registry)
+    deployment.start()
+    database.execute("INSERT INTO t VALUES (1, 'x'), (2, NULL)")
+    database.execute("ALTER TABLE t ADD COLUMN b numeric(6,2)")
+    database.execute("INSERT INTO t VALUES (3, 'y', 1.10)")
+    database.execute("UPDATE t SET id = 4 WHERE id = 1")
+    database.execute("DELETE FROM t WHERE id = 2")
+    deployment.wait_mirrored()
+    assert len(set(ids(deployment, "public.t"))) == 2
+    database.execute("UPDATE t SET b = 0")
+    deployment.assert_equal("public.t")
+    with urllib.request.urlopen(f"{registry.url}/subjects/{subject(deployment.topic('public.t'))}/versions") as answer:
+        assert len(json.loads(answer.read())) == 2
+
+
+def test_a_change_that_the_registry_refuses_stops_its_table_alone(
+    deploy: Deploy, database: Database, registry: RegistryServer
+) -> None:
+    database.execute("CREATE TABLE t (id integer PRIMARY KEY, a integer)")
+    database.execute("CREATE TABLE other (id integer PRIMARY KEY)")
+    deployment = in_avro(deploy, registry)
+    be_compatible(registry, subject(deployment.topic("public.t")), "BACKWARD")
+    deployment.start()
+    database.execute("INSERT INTO t VALUES (1, 1)")
+    deployment.wait_mirrored()
+    database.execute("ALTER TABLE t ALTER COLUMN a TYPE text")
+    database.execute("INSERT INTO t VALUES (2, 'x')")
+    database.execute("INSERT INTO other VALUES (1)")
+    deployment.bridge.wait_said("cannot be registered")
+    deployment.wait_mirrored()
+    deployment.assert_equal("public.other")
+    assert {record.key for record in deployment.records("public.t")} == {b'{"id":1}'}
+    said = deployment.command("check", code=3)
+    assert f"does not fit subject {subject(deployment.topic('public.t'))}" in said
+    be_compatible(registry, subject(deployment.topic("public.t")), "NONE")
+    deployment.wait_equal("public.t", "public.other")
+
+
+def test_a_registry_that_is_away_keeps_only_new_schemas_waiting(
+    deploy: Deploy, database: Database, own_stack: OwnStack
+) -> None:
+    database.execute("CREATE TABLE t (id integer PRIMARY KEY, a integer)")
+    own_registry = own_stack.registry()
+    deployment = in_avro(deploy, own_registry)
+    deployment.start()
+    database.execute("INSERT INTO t VALUES (1, 1)")
+    deployment.assert_equal("public.t")
+    own_registry.stop()
+    database.execute("INSERT INTO t VALUES (2, 2)")
+    deployment.wait_mirrored()
+    deployment.bridge.stop()
+    deployment.start_bridge()  # what it needs to know is in the schemas topic
+    database.execute("INSERT INTO t VALUES (3, 3)")
+    database.execute("CREATE TABLE late (id integer PRIMARY KEY)")
+    database.execute("INSERT INTO late VALUES (1)")
+    deployment.wait_mirrored()
+    assert {record.key for record in deployment.records("public.t")} == {b'{"id":%d}' % n for n in (1, 2, 3)}
+    deployment.bridge.wait_said("the schema of table public.late cannot be registered")
+    own_registry.restart()
+    deployment.wait_equal("public.t", "public.late")
+    deployment.assert_equal("public.t", "public.late")
+
+
+def test_another_format_begins_the_topic_anew_or_is_refused(
+    deploy: Deploy, database: Database, registry: RegistryServer
+) -> None:
+    database.execute("CREATE TABLE t (id integer PRIMARY KEY, a text)")
+    database.execute("INSERT INTO t VALUES (1, 'x')")
+    deployment = deploy(registry={"url": registry.url})
+    deployment.start()
+    database.execute("INSERT INTO t VALUES (2, 'y')")
+    deployment.assert_equal("public.t")
+    deployment.bridge.stop()
+    deployment.settings["topics"]["formats"] = {"public.t": "avro"}
+    deployment.write()
+    deployment.bridge.start()
+    said = deployment.bridge.refusal(3)
+    assert "its values are to be written as avro now, but its topic was written as json" in said
+    deployment.settings["source"]["on_gap"] = "rebackfill"
+    deployment.write()
+    deployment.start_bridge()
+    database.execute("INSERT INTO t VALUES (3, 'z')")
+    deployment.wait_backfilled("public.t")
+    deployment.assert_equal("public.t")
+    newest = {record.key: record.value for record in deployment.records("public.t")}
+    assert all(value is not None and value[:1] == b"\0" for value in newest.values())
+    deployment.bridge.stop()
+    del deployment.settings["topics"]["formats"]
+    deployment.write()
+    deployment.start_bridge()
+    deployment.wait_backfilled("public.t")
+    deployment.assert_equal("public.t")
+
+
+def test_a_value_that_does_not_fit_names_its_row(deploy: Deploy, database: Database, registry: RegistryServer) -> None:
+    database.execute("CREATE TABLE t (id integer PRIMARY KEY, at timestamptz)")
+    deployment = in_avro(deploy, registry)
+    deployment.start()
+    database.execute("INSERT INTO t VALUES (1, now()), (7, 'infinity')")
+    said = deployment.bridge.refusal(3)
+    assert "public.t" in said
+    assert "{'id': b'7'}" in said
+    assert "topics.beyond" in said
+    deployment.settings["topics"]["beyond"] = "text"
+    deployment.write()
+    be_compatible(registry, subject(deployment.topic("public.t")), "NONE")
+    deployment.start_bridge()
+    deployment.assert_equal("public.t")
+
+
+def test_a_registry_that_lost_its_ids_is_noticed(
+    deploy: Deploy, database: Database, own_stack: OwnStack, registry: RegistryServer
+) -> None:
+    database.execute("CREATE TABLE t (id integer PRIMARY KEY, a integer)")
+    own_registry = own_stack.registry()
+    deployment = in_avro(deploy, own_registry)
+    deployment.start()
+    database.execute("INSERT INTO t VALUES (1, 1)")
+    deployment.assert_equal("public.t")
+    assert "its schema fits" in deployment.command("check")
+    deployment.bridge.stop()
+    for number in range(3):  # so that the other registry gives other ids
+        _register(registry, f"{deployment.name}-{number}", {"type": "enum", "name": f"e{number}", "symbols": ["A"]})
+    deployment.settings["registry"]["url"] = registry.url
+    deployment.write()
+    assert "values in topic" in deployment.command("check", code=3)
+    deployment.start_bridge()
+    database.execute("INSERT INTO t VALUES (2, 2)")
+    deployment.wait_published()
+    deployment.bridge.wait_said("does not have a schema under its id any more")
+    assert "done" in deployment.command("backfill", "public.t")
+    deployment.assert_equal("public.t")
+    assert "0 FAIL" in deployment.command("check")
+
+
+def _register(registry: RegistryServer, name: str, schema: object) -> None:
+    body = json.dumps({"schema": json.dumps(schema)}).encode()
+    request = urllib.request.Request(f"{registry.url}/subjects/{name}/versions", body, {"Content-Type": _JSON})
+    urllib.request.urlopen(request, timeout=30).close()
+
+
+def test_rows_are_looked_up_and_watched(deploy: Deploy, database: Database, registry: RegistryServer) -> None:
+    database.execute("CREATE TABLE t (id integer PRIMARY KEY, a text, n numeric(5,2))")
+    deployment = in_avro(deploy, registry)
+    deployment.start_bridge()
+    database.execute("INSERT INTO t VALUES (1, 'ä\"', 1.50)")
+    deployment.wait_published()
+    found = json.loads(deployment.command("get", "public.t", "1", "--json"))
+    assert found["row"] == {"id": 1, "a": 'ä"', "n": "1.50"}
+    assert "AvroConverter" in deployment.command("connect-schema", "public.t", code=2)
+
+
+def test_confluents_deserializer_reads_it(deploy: Deploy, database: Database, registry: RegistryServer) -> None:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+    from confluent_kafka.schema_registry.avro import AvroDeserializer
+    from confluent_kafka.serialization import MessageField, SerializationContext
+
+    database.execute('CREATE TABLE t (id integer PRIMARY KEY, n numeric(5,2), at timestamptz, tags text[], "a b" text)')
+    deployment = in_avro(deploy, registry)
+    deployment.start_bridge()
+    database.execute(
+        "INSERT INTO t VALUES (1, 1.50, '2026-01-02 03:04:05.6Z', '{x,NULL}', 'ä'), (2, NULL, NULL, NULL, NULL)"
+    )
+    deployment.wait_published()
+    read = AvroDeserializer(SchemaRegistryClient({"url": registry.url}))
+    records = deployment.records("public.t")
+    rows = [read(each.value, SerializationContext(each.topic, MessageField.VALUE)) for each in records]
+    moment = datetime(2026, 1, 2, 3, 4, 5, 600_000, UTC)
+    # The first backfill may have met the rows as well
+    assert {row["id"]: row for row in rows} == {
+        1: {"id": 1, "n": Decimal("1.50"), "at": moment, "tags": ["x", None], "a_u20_b": "ä"},
+        2: {"id": 2, "n": None, "at": None, "tags": None, "a_u20_b": None},
+    }
+
+
+def test_a_definition_keeps_every_schema_of_its_values(
+    deploy: Deploy, database: Database, registry: RegistryServer
+) -> None:
+    """A reader of ours needs no registry, whichever values the topic still has."""
+    database.execute("CREATE TABLE t (id integer PRIMARY KEY, a text)")
+    deployment = in_avro(deploy, registry)
+    deployment.start_bridge()
+    database.execute("INSERT INTO t VALUES (1, 'x')")
+    deployment.wait_published()
+    deployment.bridge.stop()
+    deployment.settings["topics"]["beyond"] = "text"
+    deployment.write()
+    deployment.start_bridge()
+    database.execute("INSERT INTO t VALUES (2, 'y')")
+    deployment.wait_published()
+    topic = schemas_topic(deployment.name)
+    newest = [parse_schema(each.value or b"") for each in read_records(deployment.bootstrap, [topic])][-1]
+    assert {each.schema_id for each in newest.written} == set(ids(deployment, "public.t"))
+
+
+def test_a_wide_table(deploy: Deploy, database: Database, registry: RegistryServer) -> None:
+    """PostgreSQL's limit of columns, among them names that only differ in case, or that Avro does not allow."""
+    columns = ['"A b" integer', '"a B" integer', '"a_u20_B" integer', '"1" integer']
+    columns += [f"c{number} smallint" for number in range(1_594)]
+    database.execute(f"CREATE TABLE t (id integer PRIMARY KEY, {', '.join(columns)})")
+    deployment = in_avro(deploy, registry)
+    deployment.start()
+    database.execute("INSERT INTO t SELECT i, i, i + 1, i + 2, i + 3 FROM generate_series(1, 20) i")
+    deployment.assert_equal("public.t")
+
+
+TAKEN = ("taken", "taken", "taken")
+BY_CDC = ("refused by cdc", "refused by cdc", "refused by cdc")
+REFUSED = ("refused", "refused", "refused")
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "outcomes"),
+    [
+        ("", "a text", TAKEN),
+        ("a text", "", TAKEN),
+        ("a text", "b text", TAKEN),
+        ("a text", "a varchar(10)", TAKEN),
+        ("a text", "a uuid", TAKEN),
+        ("a numeric(6,2)", "a numeric(8,2)", TAKEN),
+        ("a int4", "a int8", ("taken", "refused", "refused")),
+        ("a int4", "a float8", ("taken", "refused", "refused")),
+        ("a float4", "a float8", ("taken", "refused", "refused")),
+        ("a int8", "a int4", ("refused", "taken", "refused")),
+        ("a numeric(6,2)", "a numeric(8,3)", BY_CDC),
+        ("a numeric(6,2)", "a numeric", BY_CDC),
+        ("a timestamp", "a timestamptz", BY_CDC),
+        ("a text", "a bytea", BY_CDC),
+        ("a int4", "a text", REFUSED),
+        ("a int4", "a int4[]", REFUSED),
+    ],
+)
+def test_what_each_mode_of_the_registry_makes_of_a_change(
+    registry: RegistryServer, was: str, now: str, outcomes: tuple[str, ...]
+) -> None:
+    """The table is in docs/formats.md."""
+    texts = []
+    for column in (was, now):
+        name, _, sql_type = column.partition(" ")
+        columns = (SchemaColumn("id", "int4", 1), *([SchemaColumn(name, sql_type, 2)] if column else []))
+        definition = TableSchema("f" * 16, "public", "t", "t", ("id",), columns)
+        texts.append(avro_schema(definition, "shop", beyond="refuse"))
+    found = []
+    with SchemaRegistry(RegistryConfig(url=registry.url)) as client:
+        for mode in ("BACKWARD", "FORWARD", "FULL"):
+            name = unique(f"{mode}-")
+            client.register(name, "AVRO", texts[0])
+            be_compatible(registry, name, mode)
+            takes = not client.problems(name, "AVRO", texts[1])
+            found.append("refused by cdc" if misread(*texts) else "taken" if takes else "refused")
+            assert takes or not misread(*texts), "what the registry refuses need not be refused by cdc"
+            with nullcontext() if takes else pytest.raises(RegistryRefused, match="does not fit"):
+                client.register(name, "AVRO", texts[1])
+    assert tuple(found) == outcomes
+
+
+def test_views_show_it(deploy: Deploy, database: Database, registry: RegistryServer, tmp_path: Path) -> None:
+    database.execute("CREATE TABLE t (id integer PRIMARY KEY, a text, at timestamptz)")
+    database.execute("INSERT INTO t VALUES (1, 'x', '2026-01-02 03:04:05.6Z')")
+    deployment = in_avro(deploy, registry, view={"store": "view", "index": {"public.t": ["a"]}}, serve={"port": 0})
+    deployment.start_bridge()
+    service = ServeProcess(deployment.config, tmp_path / "serve.log")
+    service.start()
+    try:
+        database.execute("INSERT INTO t VALUES (2, NULL, NULL)")
+        lsn = str(deployment.wait_published())
+        with service.client() as client:
+
+            def row(number: int) -> Any:
+                answer = client.get(f"/v1/tables/public.t/rows/{number}", params={"min_lsn": lsn})
+                return answer.json() if answer.status_code == 200 else None
+
+            assert eventually(lambda: row(1)) == {"id": 1, "a": "x", "at": "2026-01-02 03:04:05.6+00"}
+            assert eventually(lambda: row(2)) == {"id": 2, "a": None, "at": None}
+    finally:
+        service.kill()

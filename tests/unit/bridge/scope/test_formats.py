@@ -1,0 +1,213 @@
+"""When the registry is asked, what is done with its answer, and what without one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import pytest
+
+from cdc.base.config import Config
+from cdc.base.errors import RegistryRefused, RegistryUnavailable
+from cdc.bridge.encode import TableEncoder, ValueForm
+from cdc.bridge.scope.formats import TableFormats
+from cdc.contract.change import Column, Relation, ReplicaIdentity
+from cdc.contract.formats.avro.schema import avro_schema, misread
+from cdc.contract.formats.opener import ValueOpener
+from cdc.contract.record import SchemaColumn, TableSchema, WrittenSchema
+from cdc.contract.schema import table_schema
+
+COLUMNS = (Column("id", 23, -1, "pg_catalog.int4", True), Column("a", 25, -1, "pg_catalog.text", False))
+RELATION = Relation(1, "public", "t", ReplicaIdentity.DEFAULT, COLUMNS)
+TOPIC = "shop.public.t"
+
+
+@dataclass
+class MemoryRegistry:
+    """A registry in memory; ``error`` is what it raises instead of an answer."""
+
+    schemas: dict[int, str] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    error: Exception | None = None
+    mode: str = "BACKWARD"
+    next_id: int = 7
+
+    def register(self, subject: str, kind: Literal["AVRO"], text: str) -> int:
+        """The id of the schema; a new one unless it is there."""
+        self.asked.append(f"register {subject} {kind}")
+        if self.error is not None:
+            raise self.error
+        for number, known in self.schemas.items():
+            if known == text:
+                return number
+        self.schemas[self.next_id] = text
+        self.next_id += 1
+        return self.next_id - 1
+
+    def text_of(self, schema_id: int) -> str | None:
+        """The schema with this id."""
+        self.asked.append(f"text of {schema_id}")
+        if self.error is not None:
+            raise self.error
+        return self.schemas.get(schema_id)
+
+    def compatibility(self, subject: str) -> str:
+        """The mode of every subject."""
+        self.asked.append(f"compatibility of {subject}")
+        return self.mode
+
+
+def configured(**topics: Any) -> Config:
+    """A configuration with a registry."""
+    return Config.model_validate(
+        {
+            "name": "shop",
+            "kafka": {"bootstrap": "localhost:9092"},
+            "topics": {"format": "avro", **topics},
+            "registry": {"url": "http://localhost:8081"},
+        }
+    )
+
+
+def schema(*written: WrittenSchema) -> TableSchema:
+    """The table's definition."""
+    return replace(table_schema(RELATION, ("id",), TOPIC), written=written)
+
+
+def form(formats: TableFormats, *written: WrittenSchema) -> ValueForm:
+    """How the table's values are written, which is not JSON."""
+    found = formats.form(schema(*written), COLUMNS)
+    assert found is not None
+    return found
+
+
+def away() -> RegistryUnavailable:
+    return RegistryUnavailable("the registry does not answer", remedy="wait")
+
+
+def test_a_table_in_json_asks_nobody() -> None:
+    registry = MemoryRegistry()
+    assert TableFormats(configured(formats={"public.t": "json"}), registry).form(schema(), COLUMNS) is None
+    assert registry.asked == []
+
+
+def test_a_new_schema_is_registered_before_a_row_is_written() -> None:
+    registry = MemoryRegistry()
+    found = form(TableFormats(configured(), registry))
+    assert registry.asked == ["register shop.public.t-value AVRO"]
+    assert found.written == (WrittenSchema(7, registry.schemas[7]),)
+    encoder = TableEncoder(RELATION, ("id",), TOPIC, found)
+    value = encoder.value((b"1", b"x"))
+    assert value[:5] == b"\0\0\0\0\7"
+    assert encoder.schema.format == "avro"
+    assert encoder.key((b"1", b"x")) == b'{"id":1}'
+    assert encoder.old((b"1", b"x"), is_full=True) == b'{"id":1,"a":"x"}', "what a history keeps is JSON"
+    assert ValueOpener([encoder.schema]).json(value) == b'{"id":1,"a":"x"}'
+
+
+def test_a_schema_on_record_needs_no_registry() -> None:
+    registry = MemoryRegistry()
+    known = form(TableFormats(configured(), registry)).written
+    registry.asked, registry.error = [], away()
+    assert form(TableFormats(configured(), registry), *known).written == known
+    assert registry.asked == ["text of 7"]
+
+
+def test_a_schema_on_record_is_compared_once_a_session() -> None:
+    registry = MemoryRegistry()
+    known = form(TableFormats(configured(), registry)).written
+    formats, registry.asked = TableFormats(configured(), registry), []
+    assert form(formats, *known).written == form(formats, *known).written == known
+    assert registry.asked == ["text of 7"]
+
+
+def test_a_schema_that_the_registry_lost_is_registered_anew() -> None:
+    registry = MemoryRegistry()
+    known = form(TableFormats(configured(), registry)).written
+    registry.schemas, registry.next_id = {7: "another"}, 30
+    found = form(TableFormats(configured(), registry), *known)
+    assert found.written == (*known, WrittenSchema(30, known[0].text))
+    assert form(TableFormats(configured(), registry), *found.written).written == found.written, "the newest id counts"
+
+
+def test_an_id_of_another_schema_on_record_is_refused() -> None:
+    """A reader could not tell the values apart."""
+    with pytest.raises(RegistryRefused, match=r"id 7, but topic shop\.public\.t has values that begin with this id"):
+        TableFormats(configured(), MemoryRegistry()).form(schema(), COLUMNS, ids={7: "another"})
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "is_told_apart"),
+    [
+        ("numeric(6,2)", "numeric(8,2)", True),
+        ("numeric(6,2)", "numeric(8,3)", False),
+        ("numeric(6,2)", "numeric", False),
+        ("text", "bytea", False),
+        ("text", "varchar(9)", True),
+        ("text", "uuid", True),
+        ("int4", "int8", True),
+        ("int4", "text", True),  # which the registry itself refuses
+        ("int8", "timestamp", False),
+        ("timestamp", "timestamptz", False),
+        ("int4", "date", False),
+        ("float8", "date", False),
+        ("numeric(6,2)[]", "numeric(6,3)[]", False),
+        ("numeric(6,2)", "numeric(6,3)[]", True),
+    ],
+)
+def test_a_change_that_readers_would_misread_is_refused_unless_the_subject_takes_all(
+    was: str, now: str, is_told_apart: bool
+) -> None:
+    """Registries compare types without their logical types: a decimal of another scale is the same to them."""
+    texts = [
+        avro_schema(
+            TableSchema("f" * 16, "public", "t", TOPIC, ("id",), (SchemaColumn("id", "int4"), SchemaColumn("a", each))),
+            "shop",
+            beyond="refuse",
+        )
+        for each in (was, now)
+    ]
+    assert (misread(*texts) == ()) is is_told_apart
+    assert (misread(*reversed(texts)) == ()) is is_told_apart
+    assert is_told_apart or misread(*texts) == (f"column a was {was} and is {now}",)
+
+
+def test_a_misread_column_leaves_its_table_out_until_the_subject_takes_all() -> None:
+    registry = MemoryRegistry()
+    last = replace(schema(), columns=(SchemaColumn("id", "int4"), SchemaColumn("a", "bytea")))
+    last = replace(last, written=(WrittenSchema(3, avro_schema(last, "shop", beyond="refuse")),))
+    with pytest.raises(RegistryRefused, match=r"column a was bytea and is text: a reader with the former schema"):
+        TableFormats(configured(), registry).form(schema(), COLUMNS, last)
+    assert registry.asked == ["compatibility of shop.public.t-value"]
+    registry.mode = "NONE"
+    assert TableFormats(configured(), registry).form(schema(), COLUMNS, last) is not None
+
+
+def test_a_registry_that_is_away_is_not_asked_for_each_table() -> None:
+    registry, now = MemoryRegistry(error=away()), 100.0
+    formats = TableFormats(configured(), registry, clock=lambda: now)
+    for _ in range(3):
+        with pytest.raises(RegistryUnavailable, match="does not answer"):
+            form(formats)
+    assert len(registry.asked) == 1
+    now, registry.error = 105.0, None
+    assert form(formats).written[0].schema_id == 7
+
+
+def test_values_of_two_schemas_are_opened_and_an_unknown_one_is_named() -> None:
+    registry = MemoryRegistry()
+    first = form(TableFormats(configured(), registry))
+    second = form(TableFormats(configured(beyond="text"), registry), *first.written)
+    assert [each.schema_id for each in second.written] == [7], "no column of this table has values beyond its type"
+    opener = ValueOpener([schema(*first.written)])
+    value = first.writer.encode((b"1", None))
+    assert opener.json(value) == b'{"id":1,"a":null}'
+    assert opener.json(b'{"id":1}') == b'{"id":1}'
+    with pytest.raises(ValueError, match="schema 8, which is in no definition"):
+        opener.json(b"\0\0\0\0\10" + value[5:])
+
+
+def test_a_reader_that_goes_on_learns_new_schemas() -> None:
+    found = form(TableFormats(configured(), MemoryRegistry()))
+    opener = ValueOpener([schema()], again=lambda: [schema(*found.written)])
+    assert opener.json(found.writer.encode((b"1", b"x"))) == b'{"id":1,"a":"x"}'
