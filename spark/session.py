@@ -42,6 +42,14 @@ _SETTINGS: Final[Mapping[str, str]] = {
     # A comparison compiles 150 classes, and the next table needs the same. Spark's default of 100 would evict them all.
     "spark.sql.codegen.cache.maxEntries": "1000",
 }
+_AVRO_LIMITS: Final[Mapping[str, int]] = {
+    "org.apache.avro.limits.string.maxLength": 128 * 2**20,
+    "org.apache.avro.limits.bytes.maxLength": 128 * 2**20,
+    "org.apache.avro.limits.collectionItems.maxLength": 32 * 2**20,
+}
+"""Avro takes as much memory as a value says that it needs. Without limits a damaged length would end the JVM. No record
+of Kafka holds as much."""
+_EXECUTOR_OPTIONS: Final = "spark.executor.extraJavaOptions"
 _LOCAL: Final[Mapping[str, str]] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _LOCAL_MEMORY: Final = "2g"
 _SUBMIT_OPTIONS: Final = "SPARK_SUBMIT_OPTS"
@@ -74,7 +82,10 @@ def open_session(settings: SparkSettings, app_name: str, *, cores: int | None = 
     is_local = settings.master.startswith("local")
     if is_local:
         defaults |= {**_LOCAL, "spark.driver.memory": _LOCAL_MEMORY}
-    for name, value in {**defaults, **settings.conf}.items():
+    limits = " ".join(f"-D{name}={value}" for name, value in _AVRO_LIMITS.items())
+    given = {**defaults, **settings.conf}
+    given[_EXECUTOR_OPTIONS] = f"{given.get(_EXECUTOR_OPTIONS, '')} {limits}".strip()
+    for name, value in given.items():
         builder = builder.config(name, value)
     try:
         session = builder.getOrCreate()
@@ -85,6 +96,8 @@ def open_session(settings: SparkSettings, app_name: str, *, cores: int | None = 
             remedy="see the lines above: does the master run, and is JAVA_HOME a Java version that Spark supports?",
         ) from error
     session.sparkContext.setLogLevel("ERROR")
+    for name, limit in _AVRO_LIMITS.items():
+        session.sparkContext._jvm.java.lang.System.setProperty(name, str(limit))  # type: ignore[union-attr]
     if cores is None and is_local:
         cores = 2 * session.sparkContext.defaultParallelism
     if cores is not None and "spark.sql.shuffle.partitions" not in settings.conf:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from cdc.base.errors import DecodeError
 from cdc.contract.record import TableSchema
@@ -53,14 +53,23 @@ class Definitions:
         """Tells whether all these definitions are known."""
         return all(each in self._schemas for each in fingerprints)
 
+    def know_written(self, found: Iterable[tuple[str, int]]) -> bool:
+        """Tells whether these schemas of Avro values, given by topic and id, are all known."""
+        known = {(schema.topic, each.schema_id) for schema in self._schemas.values() for each in schema.written}
+        return known.issuperset(found)
+
+    def of(self, topic: str) -> Sequence[TableSchema]:
+        """Returns all definitions of a topic."""
+        return [each for each in self._schemas.values() if each.topic == topic]
+
     def newest(self, topic: str) -> TableSchema:
         """Returns the most recently published definition of a topic."""
-        return [each for each in self._schemas.values() if each.topic == topic][-1]
+        return self.of(topic)[-1]
 
     def columns(self, topic: str) -> dict[str, str]:
         """Returns every column that any definition has, with the SQL type in the newest definition that has it."""
         columns: dict[str, str] = {}
-        for schema in reversed([each for each in self._schemas.values() if each.topic == topic]):
+        for schema in reversed(self.of(topic)):
             for column in schema.columns:
                 columns.setdefault(column.name, column.sql_type)
         return columns

@@ -33,6 +33,7 @@ from cdc.spark.mirror.topics import SeenEnds, TopicsOfRun
 from cdc.spark.offsets import Brokers
 from cdc.spark.reconcile.home import is_stray
 from cdc.spark.topic import GROUP_PREFIX, header_field
+from cdc.spark.values.avro import ids_in, opened
 
 _LOOK_S: Final = 1
 _NOTE_EVERY_S: Final = 60
@@ -210,7 +211,7 @@ class MirrorStream:
                     self._source.seen.at_ms,
                     self._source.topic_id(topic),
                 )
-                self._lake.apply(topic, latest, batch, ends.get(topic, {}))
+                self._lake.apply(topic, opened(latest, self._definitions.of(topic)), batch, ends.get(topic, {}))
         except (NotItsTurn, JobError) as error:
             self._failures.append(error)
             raise
@@ -226,7 +227,7 @@ class MirrorStream:
     def _survey(self, records: DataFrame) -> tuple[dict[str, dict[int, int]], int]:
         """Returns the offset after the last record, by topic and partition, and the number of records.
 
-        If a record refers to an unknown definition, reads the definitions again.
+        If a record refers to an unknown definition, or to an unknown schema of Avro, reads the definitions again.
         """
         rows = (
             records.groupBy("topic", "partition")
@@ -234,10 +235,13 @@ class MirrorStream:
                 (fn.max("offset") + 1).alias("end"),
                 fn.count(fn.lit(1)).alias("count"),
                 fn.collect_set(fn.when(fn.col("value").isNotNull(), header_field("schema"))).alias("schemas"),
+                fn.collect_set(ids_in("value")).alias("written"),
             )
             .collect()
         )
-        if not self._definitions.know({each for row in rows for each in row["schemas"]}):
+        if not self._definitions.know(
+            {each for row in rows for each in row["schemas"]}
+        ) or not self._definitions.know_written((row["topic"], each) for row in rows for each in row["written"]):
             self._definitions.read()
             self._lake.establish(self._definitions)
         ends: dict[str, dict[int, int]] = {}

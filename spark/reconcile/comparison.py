@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as fn
 
 from cdc.contract.jobspec.deployment import JobTable, KafkaSettings, PostgresSettings
+from cdc.contract.record import TableSchema
 from cdc.spark.errors import JobError
 from cdc.spark.offsets import Brokers, Extent
 from cdc.spark.reconcile import candidates
@@ -28,11 +29,12 @@ from cdc.spark.reconcile.origin import Origins, PossibleRecords
 from cdc.spark.reconcile.second_look import Rule, findings, latest_by_key
 from cdc.spark.reconcile.topic_records import RecordMoment, folded, hashed, key_hash
 from cdc.spark.reconcile.verdict import is_outrun, kept_since_ms
-from cdc.spark.snapshot.definitions import definitions_of
+from cdc.spark.snapshot.definitions import definitions_by_topic, definitions_of
 from cdc.spark.source.held_snapshot import HeldSnapshot
 from cdc.spark.source.rows import SourceRows, hashes_of_many
 from cdc.spark.stored import store
 from cdc.spark.topic import read_topic, read_topics
+from cdc.spark.values.avro import opened, opened_of_many
 
 CLOCK_MARGIN_MS: Final = 10_000
 """How far apart the clocks of bridge, brokers and this machine may be. Ten seconds is a broken clock."""
@@ -121,7 +123,8 @@ class Comparison:
     def hashes(self, extent: Extent, origin: PossibleRecords | None) -> DataFrame:
         """Returns the hashes of the whole topic for ``first_look``. Without ``origin`` they are for a replica."""
         foreign = fn.lit(False) if origin is None else origin.is_foreign(extent.topic)
-        lines = hashed(read_topic(self.spark, self.kafka, extent), len(extent.ends), foreign)
+        records = opened(read_topic(self.spark, self.kafka, extent), self._definitions(extent.topic, origin))
+        lines = hashed(records, len(extent.ends), foreign)
         # The sink ignores records in a wrong partition, so a replica is compared without them.
         return lines.where(~fn.col("is_stray")) if origin is None else lines
 
@@ -175,17 +178,21 @@ class Comparison:
             The counts of each table, by topic.
         """
         settings, held, tables = database
-        by_partitions: dict[int, list[Extent]] = {}
-        for each in extents:
-            by_partitions.setdefault(len(each.ends), []).append(each)
+        definitions = definitions_by_topic(self.brokers, self.stream) if origin is None else origin.definitions
         foreign = fn.lit(False) if origin is None else origin.is_foreign()
         lines = functools.reduce(
             DataFrame.unionByName,
             [
                 hashed(
-                    read_topics(self.spark, self.kafka, group).coalesce(_TASKS_TOGETHER), partitions, foreign, "topic"
+                    opened_of_many(
+                        read_topics(self.spark, self.kafka, group).coalesce(_TASKS_TOGETHER),
+                        {each.topic: definitions.get(each.topic, {}).values() for each in group},
+                    ),
+                    partitions,
+                    foreign,
+                    "topic",
                 )
-                for partitions, group in by_partitions.items()
+                for partitions, group in _by_partitions(extents).items()
             ],
         )
         rows = hashes_of_many(self.spark, settings, held, tables, self.connections)
@@ -214,11 +221,13 @@ class Comparison:
         with self.watch.timing("whole rows"):
             # Also read past the pinned ends: a record from there is invisible, but the cleaner may have used it.
             head = extent if kept is None else kept.extent_of(keys, extent)
-            records = self._keep(head, keys, f"{folder}/records")
+            records = self._keep(head, keys, f"{folder}/records", sides.origin)
             pinned_ms = int(time.time() * 1000)
             tail = self.brokers.extent(extent.topic).after(extent.ends)
+            # Records from past the first ends may be younger than the source's answer about what can exist: ask again.
+            origin = sides.origin if sides.origin is None or tail.is_empty else self.origins.now()
             if not tail.is_empty:
-                records = records.unionByName(self._keep(tail, keys, f"{folder}/tail"))
+                records = records.unionByName(self._keep(tail, keys, f"{folder}/tail", origin))
             kept_since = self.kept_since(extent.topic)
             rows = SourceRows(self.spark, sides.database, held, sides.table, sides.where, self.connections)
             source = rows.rows(keys.listed)
@@ -226,8 +235,6 @@ class Comparison:
                 source = keys.only(source)
             source, records = keys.together(source), keys.together(records)
             outrun = is_outrun(pinned_ms, kept_since)
-            # Records from past the first ends may be younger than the source's answer about what can exist: ask again.
-            origin = sides.origin if sides.origin is None or tail.is_empty else self.origins.now()
             while True:
                 definitions = (
                     definitions_of(self.brokers, self.stream, sides.table)
@@ -261,9 +268,22 @@ class Comparison:
         lag_ms = int(self.brokers.settings(topic)["min.compaction.lag.ms"])
         return kept_since_ms(int(time.time() * 1000), lag_ms, CLOCK_MARGIN_MS)
 
-    def _keep(self, extent: Extent, keys: Keys, path: str) -> DataFrame:
+    def _keep(self, extent: Extent, keys: Keys, path: str, origin: PossibleRecords | None) -> DataFrame:
         """Stores the records of these keys."""
-        return store(keys.only(read_topic(self.spark, self.kafka, extent).withColumn("key_hash", key_hash())), path)
+        records = keys.only(read_topic(self.spark, self.kafka, extent).withColumn("key_hash", key_hash()))
+        return store(opened(records, self._definitions(extent.topic, origin)), path)
+
+    def _definitions(self, topic: str, origin: PossibleRecords | None) -> Iterable[TableSchema]:
+        """Returns all definitions of records up to ends that were pinned before ``origin`` was asked, or before now."""
+        found = definitions_by_topic(self.brokers, self.stream) if origin is None else origin.definitions
+        return found.get(topic, {}).values()
+
+
+def _by_partitions(extents: Sequence[Extent]) -> Mapping[int, Sequence[Extent]]:
+    found: dict[int, list[Extent]] = {}
+    for each in extents:
+        found.setdefault(len(each.ends), []).append(each)
+    return found
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -19,12 +20,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from cdc.contract.jobspec.deployment import STRICT, KafkaSettings
+from cdc.contract.record import TableSchema
 from cdc.spark.offsets import Extent
 from cdc.spark.reconcile.keys import Keys
 from cdc.spark.reconcile.topic_records import TOMBSTONE, RecordMoment, hashed
 from cdc.spark.source.visibility import VisibleTransactions
 from cdc.spark.stored import store
 from cdc.spark.topic import read_topic
+from cdc.spark.values.avro import opened
 
 _FORM: Final = 3
 
@@ -72,7 +75,7 @@ class KeptHashes:
         self.went_on = False
 
     def brought_up_to(
-        self, extent: Extent, snapshot: VisibleTransactions, is_foreign: Column
+        self, extent: Extent, snapshot: VisibleTransactions, is_foreign: Column, definitions: Iterable[TableSchema] = ()
     ) -> tuple[DataFrame, Extent]:
         """Adds what is new in the topic. The result goes into a new folder; the old hashes stay until ``keep``.
 
@@ -80,6 +83,7 @@ class KeptHashes:
             extent: the topic with pinned ends.
             snapshot: the snapshot of the source.
             is_foreign: a boolean column over the topic's records (see ``origin``).
+            definitions: all definitions of the topic's records.
 
         Returns:
             The hashes in the form of ``topic_records.hashed``, and the part of the topic that was read.
@@ -87,7 +91,8 @@ class KeptHashes:
         old = self._usable(extent, snapshot)
         self.went_on = old is not None
         news = extent if old is None else extent.after(old.ends)
-        lines = hashed(read_topic(self._spark, self._kafka, news), len(extent.ends), is_foreign)
+        records = opened(read_topic(self._spark, self._kafka, news), definitions)
+        lines = hashed(records, len(extent.ends), is_foreign)
         if old is not None:
             known = self._spark.read.parquet(str(self._place / old.folder))
             # For the next run a tombstone means the same as no record, and kept ones would pile up.

@@ -6,6 +6,8 @@ It runs on Spark's workers, one key at a time. Its decoder of values shares no c
 from __future__ import annotations
 
 import json
+import re
+import struct
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -15,8 +17,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from cdc.base.errors import DecodeError
+from cdc.contract import kinds
 from cdc.contract.header import Header, parse_header
 from cdc.contract.jobspec.deployment import JobTable
+from cdc.contract.kinds import Kind
 from cdc.contract.partition import partition_of
 from cdc.contract.record import TableSchema
 from cdc.spark.reconcile.causes import KnownDifference, RecordPlace, differing_columns, likely_cause
@@ -50,6 +54,8 @@ _FINDINGS: Final = pa.schema(
     ]
 )
 _BLANKS: Final = " \t\n\r"
+_FLOATS: Final = {Kind.FLOAT32: "<f", Kind.FLOAT64: "<d"}
+_NUMBER: Final = re.compile(r"-?[0-9][^,{}]*")
 _SAID: Final = 200
 """How many characters of a header are shown. The bridge's own headers have about a hundred."""
 FINDINGS_DDL: Final = (
@@ -101,6 +107,14 @@ class Rule:
     def documents(self) -> Collection[str]:
         """The columns of type json, which keep a document exactly as it was written."""
         return {each.name for each in self.table.columns if each.sql_type == "json"}
+
+    @property
+    def floats(self) -> Mapping[str, str]:
+        """The columns of floating point numbers that were written in Avro, with the formats of ``struct``."""
+        if not any(each.written for each in self.definitions.values()):
+            return {}
+        found = {each.name: kinds.kind_of(each.sql_type).kind for each in self.table.columns}
+        return {name: _FLOATS[kind] for name, kind in found.items() if kind in _FLOATS}
 
 
 def read_findings(spark: SparkSession, folder: str) -> DataFrame:
@@ -250,15 +264,38 @@ def compared_columns(row: TopicRow, rule: Rule) -> tuple[object, ...] | None:
     """Returns the columns of a row that count.
 
     A column that an older record lacks is NULL, as for any reader of the topic. A replica does not keep the blanks
-    around a JSON document (docs/exceptions.md), so they are stripped for it.
+    around a JSON document (docs/exceptions.md), so they are stripped for it. Avro holds floating point numbers, not
+    texts, and Java spells a few of them unlike PostgreSQL, so they are compared as numbers.
     """
     if row is None:
         return None
     if isinstance(row, UnreadableValue):
         return (row,)  # readers of the topic get this value as the row, so it must differ from every row
-    documents = rule.documents if rule.side == "replica" else ()
+    documents, floats = (rule.documents if rule.side == "replica" else ()), rule.floats
     texts = ((name, row.get(name)) for name in rule.compared)
-    return tuple(text.strip(_BLANKS) if text and name in documents else text for name, text in texts)
+    return tuple(
+        text.strip(_BLANKS) if text and name in documents
+        else as_floats(text, floats[name]) if text and name in floats
+        else text
+        for name, text in texts
+    )  # fmt: skip
+
+
+def as_floats(text: str, form: str) -> str:
+    """Returns a text with its floating point numbers in a form that the same numbers have in common.
+
+    Args:
+        text: a number or an array of numbers, as text.
+        form: their format, for ``struct``.
+    """
+
+    def bits(found: re.Match[str]) -> str:
+        try:
+            return struct.pack(form, float(found[0])).hex()
+        except (ValueError, OverflowError):
+            return found[0]
+
+    return _NUMBER.sub(bits, text)
 
 
 def _shown(

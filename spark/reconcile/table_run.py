@@ -196,7 +196,12 @@ class TableRun:
         if self._kept is None:
             return self._tools.hashes(extent, sides.origin), extent
         with self._tools.watch.timing("kept hashes"):
-            return self._kept.brought_up_to(extent, held.snapshot, sides.origin.is_foreign(extent.topic))
+            return self._kept.brought_up_to(
+                extent,
+                held.snapshot,
+                sides.origin.is_foreign(extent.topic),
+                sides.origin.definitions.get(extent.topic, {}).values(),
+            )
 
     def _round(self, number: int, keys: Keys) -> PassDone:
         folder = str(self._folder / f"round-{number}")

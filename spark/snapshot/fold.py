@@ -5,7 +5,7 @@ Only totals and one row per partition reach the driver.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +14,10 @@ from pyspark.sql import functions as fn
 from pyspark.storagelevel import StorageLevel
 
 from cdc.contract.header import INSERT
+from cdc.contract.record import TableSchema
 from cdc.spark.snapshot.past import LogPlace, PartitionEvidence
 from cdc.spark.topic import header_field, lsn_number
+from cdc.spark.values.avro import as_object, replaced
 
 _PLACE = ("offset", "lsn", "commit_us", "produced_ms")
 
@@ -76,7 +78,9 @@ def below_offsets(bounds: Mapping[int, int]) -> Column:
     return below
 
 
-def fold(records: DataFrame, below: Column, *, may_be_late: bool = False) -> DataFrame:
+def fold(
+    records: DataFrame, below: Column, *, may_be_late: bool = False, definitions: Iterable[TableSchema] = ()
+) -> DataFrame:
     """Returns one row per key, kept on the executors' disks, so that every later query sees what was read now.
 
     This is a local checkpoint, not a cache: Spark would read a lost cache again, from a log that has grown since.
@@ -85,6 +89,7 @@ def fold(records: DataFrame, below: Column, *, may_be_late: bool = False) -> Dat
         records: from ``with_headers``.
         below: the condition for records that belong to the state.
         may_be_late: the newest record of a key is the one with the greatest (lsn, seq), not the last in the log.
+        definitions: all definitions of the records; without them, values in Avro stay as they are.
     """
     below_place = fn.when(below, fn.col("offset"))
     standing, is_late = below_place, fn.lit(False)
@@ -105,6 +110,10 @@ def fold(records: DataFrame, below: Column, *, may_be_late: bool = False) -> Dat
         fn.min("partition").alias("partition"),
         fn.count(fn.when(fn.col("op").isNull() | fn.col("key").isNull(), 1)).alias("foreign"),
     )
+    known = list(definitions)
+    if any(each.written for each in known):
+        row = fn.struct(as_object(known, "row.value", "row.header").alias("value"), "row.header")
+        folded = replaced(folded, "row", fn.when(fn.col("row").isNotNull(), row))
     return folded.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
 
 

@@ -159,7 +159,10 @@ def _write_table(
     # A key in the wrong partition was put there by another program; neither it nor its tombstone is the row's state.
     strays = is_stray(fn.col("key"), fn.col("partition"), len(log.extent.ends))
     records = with_headers(log.records).where(~strays)
-    folded = fold(records, _below(job, table, lsn), may_be_late=published.may_be_late)
+    # After the topic's ends were pinned, so that no record has a definition that is not among them.
+    definitions = definitions_of(brokers, job.stream.name, table)
+    below = _below(job, table, lsn)
+    folded = fold(records, below, may_be_late=published.may_be_late, definitions=definitions.values())
     found = totals(folded)
     _refuse_foreign(table, found)
     _refuse_late(table, found)
@@ -169,7 +172,6 @@ def _write_table(
             refuse_unless_exact(spark, job.kafka, brokers, table, log.extent, folded, log.began_ms, newest=newest)
         except PastErased as error:
             raise PastErased(error.message, remedy=log.remedy or error.remedy) from error
-    definitions = definitions_of(brokers, job.stream.name, table)
     definition = definitions.get(found.newest_schema or "")
     decoder = RowDecoder(
         columns_of(table, definition),
