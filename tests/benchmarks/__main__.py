@@ -18,6 +18,7 @@ from tests.benchmarks import (
     bridge,
     curves,
     dashboard,
+    formats,
     latency,
     shape_runs,
     sink,
@@ -38,6 +39,7 @@ SECTIONS = (
     "sink",
     "backfill",
     "latency",
+    "formats",
     "big",
     "shapes",
     "curves",
@@ -108,6 +110,8 @@ def _measure(running: Servers | None, options: argparse.Namespace) -> Iterator[S
         yield backfill.measure(running, options.changes, options.runs, with_peers=not options.without_peers)
     if "latency" in wanted:
         yield from _latency(running, options)
+    if "formats" in wanted:
+        yield from formats.measure(running, options.changes, options.runs)
     if "spark" in wanted:
         # Imported here: the other sections need no Spark
         from tests.benchmarks import spark

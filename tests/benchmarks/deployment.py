@@ -21,7 +21,8 @@ class Deployment(NamedTuple):
     """One bridge, and its sink if ``replica_dsn`` is set: what their configuration file says beside the defaults.
 
     ``snapshot`` is ``never`` where the stream is measured: the slot is older than the rows, so it has all of them.
-    ``in_python``: as where there is no compiler. ``delivery``: None for the default.
+    ``in_python``: as where there is no compiler. ``delivery``: None for the default. ``registry``: where the schemas
+    go if values are in Avro; None for JSON.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Deployment(NamedTuple):
     tables: tuple[str, ...] = ("public.orders",)
     in_python: bool = False
     delivery: str | None = None
+    registry: str | None = None
 
     @property
     def topic(self) -> str:
@@ -54,6 +56,8 @@ class Deployment(NamedTuple):
         }
         if self.delivery is not None:
             content["delivery"] = self.delivery
+        if self.registry is not None:
+            content |= {"topics": {"format": "avro"}, "registry": {"url": self.registry}}
         if self.replica_dsn is not None:
             content["sink"] = {"dsn": self.replica_dsn}
         path = directory / f"{self.name}.yaml"

@@ -59,6 +59,8 @@ _BIG: Final = ("Big:", "")
 _LATENCY: Final = ("Latency: single-row transactions, 1000/s", "after as long a warm-up")
 _BESIDE: Final = ("Latency: single-row transactions, 500/s", "rows")
 _IDEMPOTENT: Final = ("Latency: single-row transactions, 500/s", "delivery: idempotent")
+_FORMATS_BRIDGE: Final = ("Formats, bridge:", "")
+_FORMATS_SINK: Final = ("Formats, sink:", "")
 _REBUILD: Final = ("View rebuild:", "")
 _READS: Final = ("View reads:", "")
 
@@ -95,6 +97,8 @@ TARGETS: Final = (
     Target(_BESIDE, "commit → topic beside a backfill: p99 ms", "commit → topic", "p99_ms", 150.0),
     Target(_IDEMPOTENT, "commit → topic at 500/s, idempotent: p50 ms", "commit → topic", "p50_ms", 6.0),
     Target(_IDEMPOTENT, "commit → topic at 500/s, idempotent: p99 ms", "commit → topic", "p99_ms", 10.0),
+    Target(_FORMATS_BRIDGE, "bridge: Avro's rate ÷ JSON's", "avro", "rate", 0.8, True, "json"),
+    Target(_FORMATS_SINK, "sink: Avro's rate ÷ JSON's", "avro", "rate", 0.8, True, "json"),
     Target(_REBUILD, "view in LMDB: rebuild ÷ bare consumer", "view in LMDB", "rate", 0.5, True, "bare consumer"),
     Target(_REBUILD, "view in Redis: rebuild ÷ bare consumer", "view in Redis", "rate", 0.5, True, "bare consumer"),
     Target(_REBUILD, "view in memory: rebuild ÷ bare consumer", "view in memory", "rate", 0.5, True, "bare consumer"),
