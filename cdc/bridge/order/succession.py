@@ -90,7 +90,8 @@ class Successions:
 
     def ids(self, topic: str) -> dict[int, str]:
         """Returns every schema of the registry with which values were written to the topic, by its id there."""
-        known = (each for (name, _), each in self._by_fingerprint.items() if name == topic)
+        # A list first: another thread asks, while the session's may add one
+        known = (each for (name, _), each in list(self._by_fingerprint.items()) if name == topic)
         return {schema_id: text for each in known for schema_id, text in each.written}
 
     @property

@@ -26,7 +26,6 @@ from cdc.base.errors import RegistryRefused, RegistryUnavailable
 from cdc.bridge.encode import ValueForm
 from cdc.contract.change import Column
 from cdc.contract.formats.avro.schema import avro_schema, is_same_schema, misread
-from cdc.contract.formats.avro.writer import AvroWriter
 from cdc.contract.naming import subject
 from cdc.contract.record import FormatName, TableSchema, WrittenSchema
 
@@ -95,6 +94,9 @@ class TableFormats:
         name = self.name_of(schema.qualified_name)
         if name == "json":
             return None
+        # Only who writes Avro pays for its tables of numbers
+        from cdc.contract.formats.avro.writer import AvroWriter
+
         text = avro_schema(schema, self._config.name, beyond=self._config.topics.beyond)
         written = next((each for each in reversed(schema.written) if each.text == text), None)
         if written is None or not self._is_still_there(written, schema):
@@ -131,12 +133,15 @@ class TableFormats:
         return written
 
     def _is_still_there(self, written: WrittenSchema, schema: TableSchema) -> bool:
-        """Whether the registry has the schema under the id that is on record. If it does not answer, it may."""
+        """Whether the registry has the schema under the id that is on record. If it does not say, it may.
+
+        A registry that is away, or does not let us in any more, must not stop rows whose schemas are known.
+        """
         if written in self._compared:
             return True
         try:
             found = self._asked(lambda registry: registry.text_of(written.schema_id))
-        except RegistryUnavailable:
+        except (RegistryUnavailable, RegistryRefused):
             return True
         self._compared.add(written)
         if found is not None and is_same_schema(found, written.text):

@@ -8,11 +8,12 @@ stays until the cleaner comes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from cdc.contract.formats.avro.binary import schema_id
-from cdc.contract.formats.avro.reader import AvroReader
 from cdc.contract.record import TableSchema
+
+if TYPE_CHECKING:
+    from cdc.contract.formats.avro.reader import AvroReader
 
 _WITH_SCHEMA: Final = b"\0"
 
@@ -45,7 +46,7 @@ class ValueOpener:
         """
         if not value.startswith(_WITH_SCHEMA):
             return value
-        number = schema_id(value)
+        number = int.from_bytes(value[1:5], "big")
         reader = self._readers.get(number) or self._reader(number)
         return reader.json(value)
 
@@ -54,6 +55,9 @@ class ValueOpener:
             self._texts = _texts(self._again())
         if number not in self._texts:
             raise ValueError(f"the value has schema {number}, which is in no definition of the schemas topic")
+        # Only who reads Avro pays for its tables of numbers
+        from cdc.contract.formats.avro.reader import AvroReader
+
         reader = self._readers[number] = AvroReader(self._texts[number])
         return reader
 

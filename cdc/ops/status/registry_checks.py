@@ -32,8 +32,7 @@ def check_registry(config: Config, tables: Sequence[TableInfo]) -> list[Finding]
     others = [each for each in tables if config.topics.format_of(each.qualified_name) != "json"]
     if config.registry is None or not others:
         return findings
-    with failing(findings, "connection"):
-        registry = SchemaRegistry(config.registry)
+    with failing(findings, "connection"), SchemaRegistry(config.registry) as registry:
         mode = registry.compatibility(subject(state_topic(config, others[0].namespace, others[0].name)))
         findings.append(Finding("OK", "connection", f"{config.registry.url} answers, compatibility {mode}"))
         written = _written(config)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from cdc.base.config import Config
-from cdc.base.errors import RegistryRefused, RegistryUnavailable
+from cdc.base.errors import CdcError, RegistryRefused, RegistryUnavailable
 from cdc.bridge.encode import TableEncoder, ValueForm
 from cdc.bridge.scope.formats import TableFormats
 from cdc.contract.change import Column, Relation, ReplicaIdentity
@@ -105,10 +105,11 @@ def test_a_new_schema_is_registered_before_a_row_is_written() -> None:
     assert ValueOpener([encoder.schema]).json(value) == b'{"id":1,"a":"x"}'
 
 
-def test_a_schema_on_record_needs_no_registry() -> None:
+@pytest.mark.parametrize("error", [RegistryUnavailable("away", remedy="wait"), RegistryRefused("401", remedy="log in")])
+def test_a_schema_on_record_needs_no_registry(error: CdcError) -> None:
     registry = MemoryRegistry()
     known = form(TableFormats(configured(), registry)).written
-    registry.asked, registry.error = [], away()
+    registry.asked, registry.error = [], error
     assert form(TableFormats(configured(), registry), *known).written == known
     assert registry.asked == ["text of 7"]
 
