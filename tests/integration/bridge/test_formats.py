@@ -242,9 +242,10 @@ def test_confluents_deserializer_reads_it(deploy: Deploy, database: Database, re
         "INSERT INTO t VALUES (1, 1.50, '2026-01-02 03:04:05.6Z', '{x,NULL}', 'ä'), (2, NULL, NULL, NULL, NULL)"
     )
     deployment.wait_published()
-    read = AvroDeserializer(SchemaRegistryClient({"url": registry.url}))
-    records = deployment.records("public.t")
-    rows = [read(each.value, SerializationContext(each.topic, MessageField.VALUE)) for each in records]
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        read = AvroDeserializer(client)
+        records = deployment.records("public.t")
+        rows = [read(each.value, SerializationContext(each.topic, MessageField.VALUE)) for each in records]
     moment = datetime(2026, 1, 2, 3, 4, 5, 600_000, UTC)
     # The first backfill may have met the rows as well
     assert {row["id"]: row for row in rows} == {
