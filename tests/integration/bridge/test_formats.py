@@ -76,9 +76,14 @@ def test_every_type_in_avro(deploy: Deploy, database: Database, replica: Databas
         assert all(len(set(ids(deployment, name))) == 1 for name in names)
 
 
-def test_a_column_more_is_a_version_more(deploy: Deploy, database: Database, registry: RegistryServer) -> None:
+@pytest.mark.parametrize("delivery", ["transactional", "idempotent"])
+def test_a_column_more_is_a_version_more(
+    deploy: Deploy, database: Database, registry: RegistryServer, delivery: str
+) -> None:
+    """A row is never readable before the definition that names its schema, with either delivery."""
     database.execute("CREATE TABLE t (id integer PRIMARY KEY, a text)")
     deployment = in_avro(deploy, registry)
+    deployment.deliver(delivery)
     deployment.start()
     database.execute("INSERT INTO t VALUES (1, 'x'), (2, NULL)")
     database.execute("ALTER TABLE t ADD COLUMN b numeric(6,2)")
