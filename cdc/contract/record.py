@@ -265,10 +265,17 @@ FormatName: TypeAlias = Literal["json", "avro"]
 
 
 class WrittenSchema(NamedTuple):
-    """A schema of the registry with which values were written: its id there, which each value begins with, and text."""
+    """A schema of the registry with which values were written.
+
+    Attributes:
+        schema_id: its id in the registry, which each value begins with.
+        text: the schema.
+        format: the format of these values. The topic may have gone on in another one.
+    """
 
     schema_id: int
     text: str
+    format: FormatName
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,8 +121,12 @@ def _schema(fields: dict[str, Any]) -> TableSchema:
         columns=tuple(map(_column, fields["columns"])),
         relation_id=integer(fields.get("relation", 0)),
         format=_format(fields.get("format", "json")),
-        written=tuple(WrittenSchema(integer(number), text(schema)) for number, schema in fields.get("written", ())),
+        written=tuple(_written(*each) for each in fields.get("written", ())),
     )
+
+
+def _written(number: object, schema: object, name: object) -> WrittenSchema:
+    return WrittenSchema(integer(number), text(schema), _format(name))
 
 
 def _format(name: object) -> FormatName:

@@ -178,6 +178,7 @@ class LeaderEpochs:
         self._wires: dict[int, BrokerWire] = {}
         self._not_before: dict[int, float] = {}
         self._has_answered = self._is_warned = False
+        self._problem = ""
         self._lock = threading.Lock()
 
     def __del__(self) -> None:
@@ -236,7 +237,7 @@ class LeaderEpochs:
         try:
             self._wires[number] = BrokerWire(host, port, self._options, timeout_s=_CONNECT_WITHIN_S)
         except CdcError as error:
-            _LOG.debug("broker %d cannot be asked who leads: %s", number, error)
+            self._problem = f": {error.message}"
             self._leave_alone(number)
             return None
         return self._wires[number]
@@ -277,8 +278,10 @@ class LeaderEpochs:
         if not self._is_warned:
             self._is_warned = True
             _LOG.warning(
-                "cannot ask each broker which one leads a partition, because this needs SASL with PLAIN or SCRAM, and "
-                "certificates in PEM files: a broker that is cut off from the others may give old answers"
+                "cannot ask each broker which one leads a partition%s. A broker that is cut off from the others may "
+                "give old answers. Asking needs SASL with PLAIN or SCRAM, and certificates in PEM files; it is tried "
+                "again every minute",
+                self._problem,
             )
 
 

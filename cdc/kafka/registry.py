@@ -12,16 +12,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal, Self, TypeAlias
+from typing import Any, Final, Self
 from urllib.parse import quote
 
 from cdc.base import extras
 from cdc.base.config import RegistryConfig
 from cdc.base.errors import CdcError, ConfigError, RegistryRefused, RegistryUnavailable
 from cdc.base.long_wait import told
-
-Kind: TypeAlias = Literal["AVRO"]
-"""A language of schemas, as the registry spells it."""
+from cdc.contract.formats.registered import SchemaKind
 
 CONNECT_TIMEOUT_S: Final = 3.0
 """A registry in the same network takes milliseconds; after a lost packet, TCP tries again after one second."""
@@ -85,7 +83,7 @@ class SchemaRegistry:
             token = config.token.get_secret_value()
             self._client._rest_client.session.headers["Authorization"] = f"Bearer {token}"
 
-    def register(self, subject: str, kind: Kind, text: str) -> int:
+    def register(self, subject: str, kind: SchemaKind, text: str) -> int:
         """Register a schema as the newest of its subject, exactly as it is written; returns its id.
 
         If the subject has this schema already, nothing changes, and the id is that of the first time.
@@ -118,7 +116,7 @@ class SchemaRegistry:
         except _Unknown:
             return self._mode(None)
 
-    def problems(self, subject: str, kind: Kind, text: str) -> tuple[str, ...]:
+    def problems(self, subject: str, kind: SchemaKind, text: str) -> tuple[str, ...]:
         """Returns why a schema does not fit the newest one of its subject, in the registry's words; empty if it fits.
 
         A subject that does not exist takes anything. A transitive mode compares with older schemas as well, but only

@@ -114,7 +114,7 @@ def _by_schema(definitions: Iterable[TableSchema], value: str, header: str) -> I
     ids: dict[str, dict[int, list[str]]] = {}
     texts: dict[int, set[str]] = {}
     for definition in definitions:
-        for number, text in definition.written:
+        for number, text, _ in definition.written:
             ids.setdefault(text, {}).setdefault(number, []).append(definition.fingerprint)
             texts.setdefault(number, set()).add(text)
     for text, found in ids.items():

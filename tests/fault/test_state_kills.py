@@ -262,8 +262,9 @@ def _serve(
             while True:
                 store.step(handle)
         except TopicUnavailable as error:
-            # Or the brokers, which had a part of its transaction, ended that meanwhile
-            known = ("to another instance", "Kafka aborted our transaction")
+            # Or the brokers, which had a part of its transaction, ended that meanwhile; or it stood still for so long
+            # that its own client gave up its records
+            known = ("to another instance", "Kafka aborted our transaction", "message(s) timed out")
             sys.exit(_GAVE_UP if any(each in error.message for each in known) else 1)
 
 

@@ -21,9 +21,10 @@ from cdc.contract.formats.avro.binary import schema_id
 from cdc.contract.formats.avro.names import mangled
 from cdc.contract.formats.avro.reader import AvroReader
 from cdc.contract.formats.avro.schema import avro_schema
-from cdc.contract.formats.avro.types import Beyond, avro_type
+from cdc.contract.formats.avro.types import avro_type
 from cdc.contract.formats.avro.writer import AvroWriter
 from cdc.contract.formats.json_format import JSON
+from cdc.contract.formats.registered import Beyond
 from cdc.contract.pgtypes import sql_type
 from cdc.contract.schema import table_schema
 from tests.support.servers import Database

@@ -12,9 +12,9 @@ from cdc.base import compiled
 from cdc.contract.change import Column, Relation, ReplicaIdentity, Row
 from cdc.contract.formats.avro.reader import AvroReader
 from cdc.contract.formats.avro.schema import avro_schema
-from cdc.contract.formats.avro.types import Beyond
 from cdc.contract.formats.avro.writer import AvroWriter
 from cdc.contract.formats.format import NOT_ENCODABLE
+from cdc.contract.formats.registered import Beyond
 from cdc.contract.schema import table_schema
 from tests.support import random_rows
 from tests.support.soak import times

@@ -88,11 +88,11 @@ class Successions:
         known = self._by_fingerprint.get((topic, fingerprint))
         return () if known is None else known.written
 
-    def ids(self, topic: str) -> dict[int, str]:
+    def ids(self, topic: str) -> dict[int, WrittenSchema]:
         """Returns every schema of the registry with which values were written to the topic, by its id there."""
         # A list first: another thread asks, while the session's may add one
-        known = (each for (name, _), each in list(self._by_fingerprint.items()) if name == topic)
-        return {schema_id: text for each in known for schema_id, text in each.written}
+        known = (definition for (name, _), definition in list(self._by_fingerprint.items()) if name == topic)
+        return {each.schema_id: each for definition in known for each in definition.written}
 
     @property
     def newest(self) -> Iterable[TableSchema]:

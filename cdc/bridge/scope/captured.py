@@ -168,16 +168,16 @@ class CapturedTables:
 
     def _encoder(self, relation: Relation, key: tuple[str, ...], topic: str, info: TableInfo) -> TableEncoder | None:
         """Returns the encoder of a relation; None if its values cannot be written, and the table is left out."""
-        form = None
+        plain = table_schema(relation, key, topic)
+        schema = replace(plain, written=self.successions.written(topic, plain.fingerprint))
         if self._formats.name_of(relation.qualified_name) != "json":
-            plain = self._numbered(table_schema(relation, key, topic), info)
-            schema = replace(plain, written=self.successions.written(topic, plain.fingerprint))
-            try:
-                form = self._form(schema, relation)
-            except (RegistryRefused, RegistryUnavailable) as error:
-                self._leave_out([self._unfit(info, error)])
-                self._missed = Demand(info.qualified_name, True, error.message)
-                return None
+            schema = self._numbered(schema, info)
+        try:
+            form = self._form(schema, relation)
+        except (RegistryRefused, RegistryUnavailable) as error:
+            self._leave_out([self._unfit(info, error)])
+            self._missed = Demand(info.qualified_name, True, error.message)
+            return None
         return TableEncoder(relation, key, topic, form)
 
     def _form(self, schema: TableSchema, relation: Relation) -> ValueForm | None:

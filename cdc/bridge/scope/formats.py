@@ -17,7 +17,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Literal, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import structlog
 
@@ -25,7 +25,8 @@ from cdc.base.config import Config
 from cdc.base.errors import RegistryRefused, RegistryUnavailable
 from cdc.bridge.encode import ValueForm
 from cdc.contract.change import Column
-from cdc.contract.formats.avro.schema import avro_schema, is_same_schema, misread
+from cdc.contract.formats.json_format import JSON
+from cdc.contract.formats.registered import RegisteredFormat, SchemaKind, registered
 from cdc.contract.naming import subject
 from cdc.contract.record import FormatName, TableSchema, WrittenSchema
 
@@ -41,7 +42,7 @@ log = structlog.get_logger("cdc.bridge")
 class Registry(Protocol):
     """A registry of schemas."""
 
-    def register(self, subject: str, kind: Literal["AVRO"], text: str) -> int:
+    def register(self, subject: str, kind: SchemaKind, text: str) -> int:
         """Returns the id of a schema; registers it if the subject does not have it yet."""
 
     def text_of(self, schema_id: int) -> str | None:
@@ -77,9 +78,9 @@ class TableFormats:
         schema: TableSchema,
         columns: Sequence[Column],
         last: TableSchema | None = None,
-        ids: Mapping[int, str] | None = None,
+        ids: Mapping[int, WrittenSchema] | None = None,
     ) -> ValueForm | None:
-        """Returns how values of a definition are written; None for JSON.
+        """Returns how values of a definition are written; None for JSON in a topic that never held anything else.
 
         Args:
             schema: the definition, with the schemas that its values were written with before.
@@ -93,25 +94,25 @@ class TableFormats:
         """
         name = self.name_of(schema.qualified_name)
         if name == "json":
-            return None
-        # Only who writes Avro pays for its tables of numbers
-        from cdc.contract.formats.avro.writer import AvroWriter
-
-        text = avro_schema(schema, self._config.name, beyond=self._config.topics.beyond)
-        written = next((each for each in reversed(schema.written) if each.text == text), None)
-        if written is None or not self._is_still_there(written, schema):
-            self._refuse_misreading(schema, text, last)
-            written = self._registered(schema, text, ids or {})
+            # The log may still hold values of a former format, and who begins at its first offset meets them
+            return ValueForm(name, JSON.writer(columns), schema.written) if schema.written else None
+        form = registered(name)
+        text = form.schema(schema, self._config.name, self._config.topics.beyond)
+        written = next((each for each in reversed(schema.written) if (each.text, each.format) == (text, name)), None)
+        if written is None or not self._is_still_there(written, schema, form):
+            if last is not None and last.format == name:
+                self._refuse_misreading(schema, form, last.written[-1].text, text)
+            written = self._registered(schema, form, WrittenSchema(0, text, name), ids or {})
         others = (each for each in schema.written if each != written)
-        return ValueForm(name, AvroWriter(columns, text, written.schema_id), (*others, written))
+        return ValueForm(name, form.writer(columns, text, written.schema_id), (*others, written))
 
-    def _refuse_misreading(self, schema: TableSchema, text: str, last: TableSchema | None) -> None:
+    def _refuse_misreading(self, schema: TableSchema, form: RegisteredFormat, former: str, now: str) -> None:
         """Refuse what the registry would take although readers with the former schema read wrong values.
 
         Raises:
             RegistryRefused: there is such a column, and the subject's compatibility is not NONE.
         """
-        columns = misread(last.written[-1].text, text) if last is not None and last.written else ()
+        columns = form.misread(former, now)
         if columns and self._asked(lambda registry: registry.compatibility(subject(schema.topic))) != "NONE":
             raise RegistryRefused(
                 f"{'; '.join(columns)}: a reader with the former schema would read wrong values, and the registry does "
@@ -120,19 +121,21 @@ class TableFormats:
                 f"compatibility of subject {subject(schema.topic)} to NONE in the registry",
             )
 
-    def _registered(self, schema: TableSchema, text: str, ids: Mapping[int, str]) -> WrittenSchema:
-        number = self._asked(lambda registry: registry.register(subject(schema.topic), "AVRO", text))
-        if ids.get(number, text) != text:
+    def _registered(
+        self, schema: TableSchema, form: RegisteredFormat, new: WrittenSchema, ids: Mapping[int, WrittenSchema]
+    ) -> WrittenSchema:
+        number = self._asked(lambda registry: registry.register(subject(schema.topic), form.kind, new.text))
+        written = new._replace(schema_id=number)
+        if ids.get(number, written) != written:
             raise RegistryRefused(
                 f"the registry gives the schema id {number}, but topic {schema.topic} has values that begin with this "
                 "id and have another schema",
                 remedy="restore the registry with its ids; or give the table another topic under topics.names",
             )
-        written = WrittenSchema(number, text)
         self._compared.add(written)
         return written
 
-    def _is_still_there(self, written: WrittenSchema, schema: TableSchema) -> bool:
+    def _is_still_there(self, written: WrittenSchema, schema: TableSchema, form: RegisteredFormat) -> bool:
         """Whether the registry has the schema under the id that is on record. If it does not say, it may.
 
         A registry that is away, or does not let us in any more, must not stop rows whose schemas are known.
@@ -144,7 +147,7 @@ class TableFormats:
         except (RegistryUnavailable, RegistryRefused):
             return True
         self._compared.add(written)
-        if found is not None and is_same_schema(found, written.text):
+        if found is not None and form.is_same(found, written.text):
             return True
         log.warning(
             "the registry does not have a schema under its id any more: it is registered anew",

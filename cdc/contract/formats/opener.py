@@ -8,12 +8,10 @@ stays until the cleaner comes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from cdc.contract.record import TableSchema
-
-if TYPE_CHECKING:
-    from cdc.contract.formats.avro.reader import AvroReader
+from cdc.contract.formats.registered import ValueReader, registered
+from cdc.contract.record import TableSchema, WrittenSchema
 
 _WITH_SCHEMA: Final = b"\0"
 
@@ -29,14 +27,14 @@ class ValueOpener:
     def __init__(
         self, definitions: Iterable[TableSchema], again: Callable[[], Iterable[TableSchema]] | None = None
     ) -> None:
-        self._texts = _texts(definitions)
+        self._written = _written(definitions)
         self._again = again
-        self._readers: dict[int, AvroReader] = {}
+        self._readers: dict[int, ValueReader] = {}
 
     @property
     def is_needed(self) -> bool:
         """Whether a value of the topic may be anything but JSON."""
-        return bool(self._texts)
+        return bool(self._written)
 
     def json(self, value: bytes) -> bytes:
         """Returns the row as the object that the topic contract describes. Leaves alone what is not in a format.
@@ -50,17 +48,15 @@ class ValueOpener:
         reader = self._readers.get(number) or self._reader(number)
         return reader.json(value)
 
-    def _reader(self, number: int) -> AvroReader:
-        if number not in self._texts and self._again is not None:
-            self._texts = _texts(self._again())
-        if number not in self._texts:
+    def _reader(self, number: int) -> ValueReader:
+        if number not in self._written and self._again is not None:
+            self._written = _written(self._again())
+        if number not in self._written:
             raise ValueError(f"the value has schema {number}, which is in no definition of the schemas topic")
-        # Only who reads Avro pays for its tables of numbers
-        from cdc.contract.formats.avro.reader import AvroReader
-
-        reader = self._readers[number] = AvroReader(self._texts[number])
+        written = self._written[number]
+        reader = self._readers[number] = registered(written.format).reader(written.text)
         return reader
 
 
-def _texts(definitions: Iterable[TableSchema]) -> dict[int, str]:
-    return {each.schema_id: each.text for definition in definitions for each in definition.written}
+def _written(definitions: Iterable[TableSchema]) -> dict[int, WrittenSchema]:
+    return {each.schema_id: each for definition in definitions for each in definition.written}

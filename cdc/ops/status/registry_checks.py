@@ -14,7 +14,7 @@ from cdc.bridge.scope.topics import state_topic
 from cdc.bridge.source.connect import LOOK_S, connect
 from cdc.bridge.source.preflight import Finding
 from cdc.bridge.source.table import TableInfo
-from cdc.contract.formats.avro.schema import avro_schema, is_same_schema, misread
+from cdc.contract.formats.registered import registered
 from cdc.contract.naming import schemas_topic, subject
 from cdc.contract.record import TableSchema
 from cdc.contract.schema import table_schema
@@ -56,10 +56,14 @@ def _schema(
     """Returns whether the registry takes the schema that the table has now; ``last`` has the definitions by topic."""
     topic = state_topic(config, info.namespace, info.name)
     schema = table_schema(shape_of(conn, info, config.source.publication), info.key, topic)
-    text = avro_schema(schema, config.name, beyond=config.topics.beyond)
-    problems = registry.problems(subject(topic), "AVRO", text)
-    if not problems and topic in last and registry.compatibility(subject(topic)) != "NONE":
-        problems = misread(last[topic].written[-1].text, text)
+    name = config.topics.format_of(info.qualified_name)
+    form = registered(name)
+    text = form.schema(schema, config.name, config.topics.beyond)
+    problems: Sequence[str] = registry.problems(subject(topic), form.kind, text)
+    before = last.get(topic)
+    goes_on = before is not None and before.format == name
+    if before is not None and goes_on and not problems and registry.compatibility(subject(topic)) != "NONE":
+        problems = form.misread(before.written[-1].text, text)
     if problems:
         return Finding(
             "FAIL",
@@ -77,14 +81,14 @@ def _written(config: Config) -> list[TableSchema]:
         known = read_definitions(BrokerAdmin(config.kafka.client_options()), schemas_topic(config.name))
     except CdcError:
         return []  # which the checks of Kafka tell
-    return [each for each in known if each.written]
+    return [each for each in known if each.format != "json"]
 
 
 def _moved(registry: SchemaRegistry, definition: TableSchema) -> list[Finding]:
     """Returns a failure if the registry gives another answer, or none, for the id that the newest values begin with."""
-    schema_id, text = definition.written[-1]
+    schema_id, text, name = definition.written[-1]
     found = registry.text_of(schema_id)
-    if found is not None and is_same_schema(found, text):
+    if found is not None and registered(name).is_same(found, text):
         return []
     what = "the registry does not know it" if found is None else "the registry has another schema under it"
     return [

@@ -13,15 +13,19 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from cdc.base.config import RegistryConfig
 from cdc.base.errors import RegistryRefused
 from cdc.contract.formats.avro.schema import avro_schema, misread
+from cdc.contract.formats.opener import ValueOpener
 from cdc.contract.naming import schemas_topic, subject
 from cdc.contract.record import SchemaColumn, TableSchema
 from cdc.contract.schema import parse_schema
+from cdc.kafka.brokers import BrokerAdmin
 from cdc.kafka.registry import SchemaRegistry
+from cdc.kafka.replay.definitions import read_definitions
 from cdc.lab.stack import RegistryServer
 from tests.integration.bridge.test_type_matrix import prepare
 from tests.support.deployment import Deploy, Deployment
@@ -175,6 +179,11 @@ def test_another_format_begins_the_topic_anew_or_is_refused(
     deployment.start_bridge()
     deployment.wait_backfilled("public.t")
     deployment.assert_equal("public.t")
+    # Who begins at the first offset meets the former values before the tombstones
+    admin = BrokerAdmin({"bootstrap.servers": deployment.bootstrap})
+    opener = ValueOpener(read_definitions(admin, schemas_topic(deployment.name)))
+    values = [each.value for each in deployment.records("public.t") if each.value is not None]
+    assert {orjson.loads(opener.json(each))["id"] for each in values if each[:1] == b"\0"} == {1, 2, 3}
 
 
 def test_a_value_that_does_not_fit_names_its_row(deploy: Deploy, database: Database, registry: RegistryServer) -> None:

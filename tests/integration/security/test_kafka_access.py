@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -309,7 +310,8 @@ def test_who_leads_is_asked_through_the_same_door_with_the_same_rights(secured: 
 
     known = BrokerAdmin(load(secured.config, {}).kafka.client_options()).metadata(timeout_s=10).brokers
     for path in (secured.config, secured.sink_config):
-        assert newest(path) == {place: 0}
+        # A busy machine may not log in within the second that a client spends on this
+        assert eventually(partial(newest, path)) == {place: 0}
     secured.kafka.take_away(secured.sink_user)
     assert eventually(lambda: newest(secured.sink_config) == {place: None}), "who may not see a topic learns nothing"
     wrong_password(secured)

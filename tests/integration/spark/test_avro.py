@@ -102,7 +102,7 @@ class Account:
 
     def __init__(self, deployment: Deployment) -> None:
         (definition,) = [each for each in definitions(deployment) if each.topic == deployment.topic(TABLE)]
-        ((number, schema),) = definition.written
+        ((number, schema, _),) = definition.written
         self._writer = AvroWriter(COLUMNS, schema, number)
         self._records = {each.key: each for each in deployment.records(TABLE)}
         self._damage = Damage(deployment)

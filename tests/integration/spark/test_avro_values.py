@@ -19,9 +19,9 @@ from cdc.contract.change import Column, Relation, ReplicaIdentity, Row
 from cdc.contract.formats.avro.binary import head, varint
 from cdc.contract.formats.avro.reader import AvroReader
 from cdc.contract.formats.avro.schema import avro_schema
-from cdc.contract.formats.avro.types import Beyond
 from cdc.contract.formats.avro.writer import AvroWriter
 from cdc.contract.formats.floats import double_text, single_text
+from cdc.contract.formats.registered import Beyond
 from cdc.contract.record import TableSchema, WrittenSchema
 from cdc.contract.schema import table_schema
 from cdc.spark.errors import TopicUnreadable
@@ -65,7 +65,7 @@ class Written:
             value = writer.encode(row)
             self.values.append((value, f"v=1;op=c;lsn=0/1;seq=1;xid=1;ts=1;schema={definition.fingerprint}"))
             self.expected.append(reader.json(value))
-        self.definitions.append(replace(definition, format="avro", written=(WrittenSchema(number, schema),)))
+        self.definitions.append(replace(definition, format="avro", written=(WrittenSchema(number, schema, "avro"),)))
 
     def read(self, spark: SparkSession) -> list[bytes | None]:
         """What Spark makes of them, in their order."""
@@ -248,6 +248,6 @@ def test_a_schema_of_somebody_else_is_refused(spark: SparkSession) -> None:
     written.add([KEY], [(b"1",)], ("id",))
     union = '{"fields":[{"name":"a","type":["int","string","null"],"pg":{"name":"a","type":"int4"}}]}'
     for schema in ('"string"', "{", '{"type":"record","fields":[{"name":"a","type":"int"}]}', union):
-        foreign = replace(written.definitions[0], written=(WrittenSchema(7, schema),))
+        foreign = replace(written.definitions[0], written=(WrittenSchema(7, schema, "avro"),))
         with pytest.raises(TopicUnreadable, match="an Avro schema that cdc did not write"):
             opened(written.opened(spark), [foreign])

@@ -103,11 +103,11 @@ def test_schema_comes_back() -> None:
 
 def test_a_definition_names_the_schemas_of_its_values() -> None:
     plain = table_schema(ORDERS, ("id",), "shop.public.orders")
-    schema = replace(plain, format="avro", written=(WrittenSchema(7, "{}"), WrittenSchema(9, "[]")))
+    schema = replace(plain, format="avro", written=(WrittenSchema(7, "{}", "avro"), WrittenSchema(9, "[]", "avro")))
     assert parse_schema(schema_value(schema)) == schema
     found = json.loads(schema_value(schema))
     assert found["format"] == "avro"
-    assert found["written"] == [[7, "{}"], [9, "[]"]]
+    assert found["written"] == [[7, "{}", "avro"], [9, "[]", "avro"]]
     assert found.keys() - json.loads(schema_value(plain)).keys() == {"format", "written"}
 
 

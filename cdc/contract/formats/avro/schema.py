@@ -11,7 +11,8 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from cdc.contract.formats.avro.names import mangled, original
-from cdc.contract.formats.avro.types import AvroType, Beyond, are_told_apart, avro_type
+from cdc.contract.formats.avro.types import AvroType, are_told_apart, avro_type
+from cdc.contract.formats.registered import Beyond
 from cdc.contract.record import SchemaColumn, TableSchema
 
 
@@ -47,7 +48,7 @@ class AvroTable(NamedTuple):
     columns: tuple[AvroColumn, ...]
 
 
-def avro_schema(table: TableSchema, name: str, *, beyond: Beyond) -> str:
+def avro_schema(table: TableSchema, name: str, beyond: Beyond) -> str:
     """Returns the schema of a table's values; the same table always has the same text.
 
     Args:

@@ -24,11 +24,10 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Mapping
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 from cdc.contract.kinds import Kind, kind_of
 
-Beyond: TypeAlias = Literal["refuse", "text"]
 """What becomes of values that their Avro type cannot hold: the row is refused, or the field holds the server's text."""
 
 

@@ -76,10 +76,10 @@ def test_another_format_begins_the_topic_anew() -> None:
 
 
 def test_the_schemas_of_a_definition_are_known_after_others_were_used() -> None:
-    first = replace(written("a"), format="avro", written=(WrittenSchema(7, "{}"),))
+    first = replace(written("a"), format="avro", written=(WrittenSchema(7, "{}", "avro"),))
     successions = Successions([first, replace(written("b"), fingerprint="e" * 16)])
     assert successions.written(TOPIC, first.fingerprint) == first.written
-    assert successions.ids(TOPIC) == {7: "{}"}
+    assert successions.ids(TOPIC) == {7: first.written[0]}
     assert successions.written(TOPIC, "e" * 16) == successions.written("other", first.fingerprint) == ()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
@@ -14,6 +14,7 @@ from cdc.bridge.scope.formats import TableFormats
 from cdc.contract.change import Column, Relation, ReplicaIdentity
 from cdc.contract.formats.avro.schema import avro_schema, misread
 from cdc.contract.formats.opener import ValueOpener
+from cdc.contract.formats.registered import SchemaKind
 from cdc.contract.record import SchemaColumn, TableSchema, WrittenSchema
 from cdc.contract.schema import table_schema
 
@@ -32,7 +33,7 @@ class MemoryRegistry:
     mode: str = "BACKWARD"
     next_id: int = 7
 
-    def register(self, subject: str, kind: Literal["AVRO"], text: str) -> int:
+    def register(self, subject: str, kind: SchemaKind, text: str) -> int:
         """The id of the schema; a new one unless it is there."""
         self.asked.append(f"register {subject} {kind}")
         if self.error is not None:
@@ -91,11 +92,21 @@ def test_a_table_in_json_asks_nobody() -> None:
     assert registry.asked == []
 
 
+def test_a_table_that_was_in_avro_keeps_its_schemas_on_record() -> None:
+    """The log holds such values until the cleaner comes, and who begins at its first offset reads them."""
+    before = form(TableFormats(configured(), MemoryRegistry()))
+    found = form(TableFormats(configured(formats={"public.t": "json"}), MemoryRegistry()), *before.written)
+    encoder = TableEncoder(RELATION, ("id",), TOPIC, found)
+    assert encoder.value((b"1", b"x")) == b'{"id":1,"a":"x"}'
+    assert (encoder.schema.format, encoder.schema.written) == ("json", before.written)
+    assert ValueOpener([encoder.schema]).json(before.writer.encode((b"1", b"x"))) == b'{"id":1,"a":"x"}'
+
+
 def test_a_new_schema_is_registered_before_a_row_is_written() -> None:
     registry = MemoryRegistry()
     found = form(TableFormats(configured(), registry))
     assert registry.asked == ["register shop.public.t-value AVRO"]
-    assert found.written == (WrittenSchema(7, registry.schemas[7]),)
+    assert found.written == (WrittenSchema(7, registry.schemas[7], "avro"),)
     encoder = TableEncoder(RELATION, ("id",), TOPIC, found)
     value = encoder.value((b"1", b"x"))
     assert value[:5] == b"\0\0\0\0\7"
@@ -127,14 +138,15 @@ def test_a_schema_that_the_registry_lost_is_registered_anew() -> None:
     known = form(TableFormats(configured(), registry)).written
     registry.schemas, registry.next_id = {7: "another"}, 30
     found = form(TableFormats(configured(), registry), *known)
-    assert found.written == (*known, WrittenSchema(30, known[0].text))
+    assert found.written == (*known, WrittenSchema(30, known[0].text, "avro"))
     assert form(TableFormats(configured(), registry), *found.written).written == found.written, "the newest id counts"
 
 
 def test_an_id_of_another_schema_on_record_is_refused() -> None:
     """A reader could not tell the values apart."""
+    ids = {7: WrittenSchema(7, "another", "avro")}
     with pytest.raises(RegistryRefused, match=r"id 7, but topic shop\.public\.t has values that begin with this id"):
-        TableFormats(configured(), MemoryRegistry()).form(schema(), COLUMNS, ids={7: "another"})
+        TableFormats(configured(), MemoryRegistry()).form(schema(), COLUMNS, ids=ids)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +188,7 @@ def test_a_change_that_readers_would_misread_is_refused_unless_the_subject_takes
 def test_a_misread_column_leaves_its_table_out_until_the_subject_takes_all() -> None:
     registry = MemoryRegistry()
     last = replace(schema(), columns=(SchemaColumn("id", "int4"), SchemaColumn("a", "bytea")))
-    last = replace(last, written=(WrittenSchema(3, avro_schema(last, "shop", beyond="refuse")),))
+    last = replace(last, format="avro", written=(WrittenSchema(3, avro_schema(last, "shop", "refuse"), "avro"),))
     with pytest.raises(RegistryRefused, match=r"column a was bytea and is text: a reader with the former schema"):
         TableFormats(configured(), registry).form(schema(), COLUMNS, last)
     assert registry.asked == ["compatibility of shop.public.t-value"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cdc.contract.change import Column, Relation, ReplicaIdentity
 from cdc.contract.formats.avro.schema import avro_schema
-from cdc.contract.formats.avro.types import Beyond
+from cdc.contract.formats.registered import Beyond
 from cdc.contract.schema import table_schema
 
 NUMERIC_10_2 = ((10 << 16) | 2) + 4

@@ -1,0 +1,72 @@
+"""The interface of formats whose schemas are in a registry. Their values begin with the schema's id.
+
+Confluent's wire format: a zero byte, the id in four bytes, big-endian, and the row.
+https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/index.html#wire-format
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+from cdc.contract.change import Column
+from cdc.contract.formats.format import RowWriter
+from cdc.contract.record import FormatName, TableSchema
+
+Beyond: TypeAlias = Literal["refuse", "text"]
+"""What becomes of values that their type in the format cannot hold: an error, or the server's text."""
+
+SchemaKind: TypeAlias = Literal["AVRO"]
+"""A language of schemas, as registries spell it."""
+
+
+class ValueReader(Protocol):
+    """Reads the values of one schema."""
+
+    def json(self, value: bytes) -> bytes:
+        """Returns the row as the object that the JSON format writes, byte for byte.
+
+        Raises:
+            ValueError: the bytes are not such a value; the message says what is wrong.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredFormat:
+    """A format, as bridge and readers use it. All of it is pure.
+
+    Attributes:
+        kind: the language of its schemas.
+        schema: makes the schema of a table's values, from the definition, the bridge's name, and what becomes of values
+            beyond their types. The same arguments always make the same text.
+        is_same: whether two texts are the same schema. Registries may write one anew, in another layout.
+        misread: returns the columns whose values a reader with one schema (the first argument) would take for something
+            else when they are written with the other, without any error, although the registry may take it.
+        writer: makes a writer for rows with these columns, from the schema's text and id.
+        reader: makes a reader from the schema's text; raises ``ValueError`` for a schema that cdc did not write.
+    """
+
+    kind: SchemaKind
+    schema: Callable[[TableSchema, str, Beyond], str]
+    is_same: Callable[[str, str], bool]
+    misread: Callable[[str, str], Sequence[str]]
+    writer: Callable[[Sequence[Column], str, int], RowWriter]
+    reader: Callable[[str], ValueReader]
+
+
+def registered(name: FormatName) -> RegisteredFormat:
+    """Returns a format by its name.
+
+    Only who uses a format pays for its import, which makes tables of numbers.
+
+    Raises:
+        ValueError: the format has no schemas in a registry.
+    """
+    match name:
+        case "avro":
+            from cdc.contract.formats.avro.form import AVRO
+
+            return AVRO
+        case _:
+            raise ValueError(f"format {name} has no schemas in a registry")
