@@ -116,6 +116,18 @@ class SchemaRegistry:
         except _Unknown:
             return self._mode(None)
 
+    def kind(self, subject: str) -> str | None:
+        """Returns the language of a subject's newest schema; None if the subject does not exist.
+
+        Apicurio takes a schema of another language, and keeps it as one of the subject's first.
+        """
+        try:
+            with self._asking(f"for the newest schema of {subject}"):
+                answer = self._client._rest_client.get(f"subjects/{quote(subject, safe='')}/versions/latest")
+                return str(answer.get("schemaType") or "AVRO")
+        except _Unknown:
+            return None
+
     def problems(self, subject: str, kind: SchemaKind, text: str) -> tuple[str, ...]:
         """Returns why a schema does not fit the newest one of its subject, in the registry's words; empty if it fits.
 

@@ -51,6 +51,9 @@ class Registry(Protocol):
     def compatibility(self, subject: str) -> str:
         """Returns the mode by which the registry takes new schemas of a subject."""
 
+    def kind(self, subject: str) -> str | None:
+        """Returns the language of a subject's newest schema; None if there is none."""
+
 
 class TableFormats:
     """Chooses how values are written, and registers their schemas.
@@ -98,6 +101,8 @@ class TableFormats:
             return ValueForm(name, JSON.writer(columns), schema.written) if schema.written else None
         form = registered(name)
         text = form.schema(schema, self._config.name, self._config.topics.beyond)
+        if last is not None and last.format == name:
+            text = form.succeeding(last.written[-1].text, text)
         written = next((each for each in reversed(schema.written) if (each.text, each.format) == (text, name)), None)
         if written is None or not self._is_still_there(written, schema, form):
             if last is not None and last.format == name:
@@ -124,6 +129,8 @@ class TableFormats:
     def _registered(
         self, schema: TableSchema, form: RegisteredFormat, new: WrittenSchema, ids: Mapping[int, WrittenSchema]
     ) -> WrittenSchema:
+        if any(each.format != new.format for each in (ids or {}).values()):
+            self._refuse_another_language(schema, form)
         number = self._asked(lambda registry: registry.register(subject(schema.topic), form.kind, new.text))
         written = new._replace(schema_id=number)
         if ids.get(number, written) != written:
@@ -134,6 +141,22 @@ class TableFormats:
             )
         self._compared.add(written)
         return written
+
+    def _refuse_another_language(self, schema: TableSchema, form: RegisteredFormat) -> None:
+        """Refuse a subject of another language, whose readers would take the schema for one in that language.
+
+        Raises:
+            RegistryRefused: the subject is there and has another one.
+        """
+        name = subject(schema.topic)
+        kind = self._asked(lambda registry: registry.kind(name))
+        if kind is not None and kind != form.kind:
+            raise RegistryRefused(
+                f"subject {name} has schemas in {kind}, and a subject has one language; the topic's schema is in "
+                f"{form.kind} now",
+                remedy=f"delete subject {name} in the registry, once nobody reads the former values; or give the table "
+                "another topic under topics.names",
+            )
 
     def _is_still_there(self, written: WrittenSchema, schema: TableSchema, form: RegisteredFormat) -> bool:
         """Whether the registry has the schema under the id that is on record. If it does not say, it may.

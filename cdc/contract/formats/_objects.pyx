@@ -115,10 +115,11 @@ cdef class ObjectWriter(RowWriter):
     Args:
         names: the members' names, as JSON strings.
         converters: the members' converters, from ``values.py``.
+        head: precedes each object.
     """
 
-    def __init__(self, names, converters):
-        self._labels = tuple([(b"," if i else b"{") + name + b":" for i, name in enumerate(names)])
+    def __init__(self, names, converters, head=b""):
+        self._labels = tuple([(b"," if i else head + b"{") + name + b":" for i, name in enumerate(names)])
         self._converters = tuple(converters)
         self._kinds = bytes([_KINDS.get(convert, OTHER) for convert in self._converters])
         self.width = len(self._labels)

@@ -59,9 +59,20 @@ def _schema(
     name = config.topics.format_of(info.qualified_name)
     form = registered(name)
     text = form.schema(schema, config.name, config.topics.beyond)
-    problems: Sequence[str] = registry.problems(subject(topic), form.kind, text)
     before = last.get(topic)
     goes_on = before is not None and before.format == name
+    if before is not None and goes_on:
+        text = form.succeeding(before.written[-1].text, text)
+    kind = registry.kind(subject(topic))
+    if kind is not None and kind != form.kind:
+        return Finding(
+            "FAIL",
+            f"table {info.qualified_name}",
+            f"its schema is in {form.kind} now, but subject {subject(topic)} has schemas in {kind}",
+            f"delete subject {subject(topic)} in the registry, once nobody reads the former values; or give the table "
+            "another topic under topics.names",
+        )
+    problems: Sequence[str] = registry.problems(subject(topic), form.kind, text)
     if before is not None and goes_on and not problems and registry.compatibility(subject(topic)) != "NONE":
         problems = form.misread(before.written[-1].text, text)
     if problems:

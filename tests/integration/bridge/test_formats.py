@@ -42,7 +42,12 @@ _JSON = "application/vnd.schemaregistry.v1+json"
 
 def in_avro(deploy: Deploy, registry: RegistryServer, **sections: dict[str, Any]) -> Deployment:
     """A deployment whose values are Avro."""
-    topics = {"format": "avro", **sections.pop("topics", {})}
+    return in_format("avro", deploy, registry, **sections)
+
+
+def in_format(name: str, deploy: Deploy, registry: RegistryServer, **sections: dict[str, Any]) -> Deployment:
+    """A deployment whose values are in a format with schemas."""
+    topics = {"format": name, **sections.pop("topics", {})}
     return deploy(topics=topics, registry={"url": registry.url}, **sections)
 
 

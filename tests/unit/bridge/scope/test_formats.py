@@ -13,6 +13,7 @@ from cdc.bridge.encode import TableEncoder, ValueForm
 from cdc.bridge.scope.formats import TableFormats
 from cdc.contract.change import Column, Relation, ReplicaIdentity
 from cdc.contract.formats.avro.schema import avro_schema, misread
+from cdc.contract.formats.json_schema.schema import read_schema
 from cdc.contract.formats.opener import ValueOpener
 from cdc.contract.formats.registered import SchemaKind
 from cdc.contract.record import SchemaColumn, TableSchema, WrittenSchema
@@ -31,6 +32,7 @@ class MemoryRegistry:
     asked: list[str] = field(default_factory=list)
     error: Exception | None = None
     mode: str = "BACKWARD"
+    language: str | None = None
     next_id: int = 7
 
     def register(self, subject: str, kind: SchemaKind, text: str) -> int:
@@ -56,6 +58,11 @@ class MemoryRegistry:
         """The mode of every subject."""
         self.asked.append(f"compatibility of {subject}")
         return self.mode
+
+    def kind(self, subject: str) -> str | None:
+        """The language of every subject."""
+        self.asked.append(f"kind of {subject}")
+        return self.language
 
 
 def configured(**topics: Any) -> Config:
@@ -194,6 +201,37 @@ def test_a_misread_column_leaves_its_table_out_until_the_subject_takes_all() -> 
     assert registry.asked == ["compatibility of shop.public.t-value"]
     registry.mode = "NONE"
     assert TableFormats(configured(), registry).form(schema(), COLUMNS, last) is not None
+
+
+def test_a_schema_keeps_what_the_former_one_of_its_topic_had() -> None:
+    """A registry in its usual mode takes the drop of a column only if the schema still describes former rows."""
+    registry, config = MemoryRegistry(), configured(format="json-schema")
+    both = form(TableFormats(config, registry))
+    last = replace(schema(*both.written), format="json-schema")
+    one = replace(schema(), columns=last.columns[:1])
+    found = TableFormats(config, registry).form(one, COLUMNS[:1], last)
+    assert found is not None
+    assert read_schema(found.written[0].text).dropped == {"a": "text"}
+    last = replace(one, format="json-schema", written=found.written)
+    again = TableFormats(config, registry).form(last, COLUMNS[:1], last)
+    assert again is not None
+    assert again.written == found.written, "a restart registers nothing new"
+    in_avro = replace(last, format="avro")
+    other = TableFormats(config, registry).form(one, COLUMNS[:1], in_avro)
+    assert other is not None
+    assert read_schema(other.written[0].text).dropped == {}, "the topic begins anew"
+
+
+def test_a_subject_has_one_language() -> None:
+    registry = MemoryRegistry(language="AVRO")
+    ids = {3: WrittenSchema(3, "another", "avro")}
+    formats = TableFormats(configured(format="json-schema"), registry)
+    with pytest.raises(RegistryRefused, match=r"subject shop\.public\.t-value has schemas in AVRO") as refused:
+        formats.form(schema(), COLUMNS, ids=ids)
+    assert "delete subject shop.public.t-value" in refused.value.remedy
+    assert registry.schemas == {}
+    registry.language = None
+    assert formats.form(schema(), COLUMNS, ids=ids) is not None
 
 
 def test_a_registry_that_is_away_is_not_asked_for_each_table() -> None:
