@@ -107,9 +107,25 @@ class TableFormats:
         if written is None or not self._is_still_there(written, schema, form):
             if last is not None and last.format == name:
                 self._refuse_misreading(schema, form, last.written[-1].text, text)
+                self._carry_over(schema, form, last.written[-1].text)
             written = self._registered(schema, form, WrittenSchema(0, text, name), ids or {})
         others = (each for each in schema.written if each != written)
         return ValueForm(name, form.writer(columns, text, written.schema_id), (*others, written))
+
+    def subject(self, schema: TableSchema, form: RegisteredFormat) -> str:
+        """Returns the registry's subject of a table's schemas."""
+        config = self._config.registry
+        assert config is not None  # the configuration refuses a format without a registry
+        return subject(schema.topic, form.record(schema, self._config.name), config.subjects, config.context)
+
+    def _carry_over(self, schema: TableSchema, form: RegisteredFormat, former: str) -> None:
+        """Register the topic's former schema in a subject that is empty, because ``registry.subjects`` was changed.
+
+        Otherwise the registry would compare the new schema with none.
+        """
+        name = self.subject(schema, form)
+        if self._asked(lambda registry: registry.kind(name)) is None:
+            self._asked(lambda registry: registry.register(name, form.kind, former))
 
     def _refuse_misreading(self, schema: TableSchema, form: RegisteredFormat, former: str, now: str) -> None:
         """Refuse what the registry would take although readers with the former schema read wrong values.
@@ -117,13 +133,13 @@ class TableFormats:
         Raises:
             RegistryRefused: there is such a column, and the subject's compatibility is not NONE.
         """
-        columns = form.misread(former, now)
-        if columns and self._asked(lambda registry: registry.compatibility(subject(schema.topic))) != "NONE":
+        columns, name = form.misread(former, now), self.subject(schema, form)
+        if columns and self._asked(lambda registry: registry.compatibility(name)) != "NONE":
             raise RegistryRefused(
                 f"{'; '.join(columns)}: a reader with the former schema would read wrong values, and the registry does "
                 "not notice",
                 remedy="undo the change of the table; or, once every reader can take the new schema, set the "
-                f"compatibility of subject {subject(schema.topic)} to NONE in the registry",
+                f"compatibility of subject {name} to NONE in the registry",
             )
 
     def _registered(
@@ -131,7 +147,7 @@ class TableFormats:
     ) -> WrittenSchema:
         if any(each.format != new.format for each in (ids or {}).values()):
             self._refuse_another_language(schema, form)
-        number = self._asked(lambda registry: registry.register(subject(schema.topic), form.kind, new.text))
+        number = self._asked(lambda registry: registry.register(self.subject(schema, form), form.kind, new.text))
         written = new._replace(schema_id=number)
         if ids.get(number, written) != written:
             raise RegistryRefused(
@@ -148,7 +164,7 @@ class TableFormats:
         Raises:
             RegistryRefused: the subject is there and has another one.
         """
-        name = subject(schema.topic)
+        name = self.subject(schema, form)
         kind = self._asked(lambda registry: registry.kind(name))
         if kind is not None and kind != form.kind:
             raise RegistryRefused(

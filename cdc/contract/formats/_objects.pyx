@@ -13,7 +13,10 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy
 
+from cdc.base._source cimport CDC_SOURCE
 from cdc.contract.formats import values
+
+SOURCE = CDC_SOURCE
 
 cdef enum:
     # How a cell's text is converted

@@ -32,6 +32,12 @@ class ValueReader(Protocol):
         """
 
 
+def _record_name(table: TableSchema, bridge: str) -> str:
+    from cdc.contract.formats.avro.names import mangled
+
+    return f"{mangled(bridge)}.{mangled(table.namespace)}.{mangled(table.name)}"
+
+
 def _alone(_: str, now: str) -> str:
     return now
 
@@ -51,6 +57,8 @@ class RegisteredFormat:
         reader: makes a reader from the schema's text; raises ``ValueError`` for a schema that cdc did not write.
         succeeding: returns a schema (the second argument) with what it has to keep of the one with which the topic was
             last written. The result after itself is the same text.
+        record: returns the name of the record in the schema, from the definition and the bridge's name. No two tables
+            have the same.
     """
 
     kind: SchemaKind
@@ -60,6 +68,7 @@ class RegisteredFormat:
     writer: Callable[[Sequence[Column], str, int], RowWriter]
     reader: Callable[[str], ValueReader]
     succeeding: Callable[[str, str], str] = _alone
+    record: Callable[[TableSchema, str], str] = _record_name
 
 
 def registered(name: FormatName) -> RegisteredFormat:

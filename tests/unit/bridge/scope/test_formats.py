@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from confluent_kafka.schema_registry import (
+    record_subject_name_strategy,
+    topic_record_subject_name_strategy,
+    topic_subject_name_strategy,
+)
+from confluent_kafka.serialization import MessageField, SerializationContext
 
 from cdc.base.config import Config
 from cdc.base.errors import CdcError, RegistryRefused, RegistryUnavailable
@@ -65,14 +73,14 @@ class MemoryRegistry:
         return self.language
 
 
-def configured(**topics: Any) -> Config:
+def configured(registry: dict[str, Any] | None = None, **topics: Any) -> Config:
     """A configuration with a registry."""
     return Config.model_validate(
         {
             "name": "shop",
             "kafka": {"bootstrap": "localhost:9092"},
             "topics": {"format": "avro", **topics},
-            "registry": {"url": "http://localhost:8081"},
+            "registry": {"url": "http://localhost:8081", **(registry or {})},
         }
     )
 
@@ -220,6 +228,52 @@ def test_a_schema_keeps_what_the_former_one_of_its_topic_had() -> None:
     other = TableFormats(config, registry).form(one, COLUMNS[:1], in_avro)
     assert other is not None
     assert read_schema(other.written[0].text).dropped == {}, "the topic begins anew"
+
+
+@pytest.mark.parametrize("name", ["avro", "json-schema"])
+@pytest.mark.parametrize(
+    ("strategy", "theirs"),
+    [
+        ("topic", topic_subject_name_strategy),
+        ("record", record_subject_name_strategy),
+        ("topic-record", topic_record_subject_name_strategy),
+    ],
+)
+def test_subjects_are_those_of_confluents_serializers(
+    name: str, strategy: str, theirs: Callable[[SerializationContext, str], str]
+) -> None:
+    registry = MemoryRegistry()
+    form(TableFormats(configured({"subjects": strategy}, format=name), registry))
+    described = json.loads(registry.schemas[7])
+    record = described["title"] if name == "json-schema" else f"{described['namespace']}.{described['name']}"
+    asked = registry.asked.pop().split()[1]
+    assert asked == theirs(SerializationContext(TOPIC, MessageField.VALUE), record)
+    form(
+        TableFormats(
+            configured({"subjects": strategy, "context": "eu"}, format=name), MemoryRegistry(asked=registry.asked)
+        )
+    )
+    assert registry.asked.pop().split()[1] == f":.eu:{asked}"
+
+
+def test_another_strategy_keeps_the_ids_on_record_and_carries_the_former_schema_over() -> None:
+    registry = MemoryRegistry()
+    known = form(TableFormats(configured(), registry)).written
+    formats, registry.asked = TableFormats(configured({"subjects": "record"}), registry), []
+    last = replace(schema(*known), format="avro")
+    found = formats.form(last, COLUMNS, last)
+    assert found is not None
+    assert (found.written, registry.asked) == (known, ["text of 7"]), "a schema that is the same is not registered anew"
+    wider = (*COLUMNS, Column("b", 23, -1, "pg_catalog.int4", False))
+    new = table_schema(replace(RELATION, columns=wider), ("id",), TOPIC)
+    registry.asked = []
+    assert formats.form(new, wider, last) is not None
+    assert registry.asked == [
+        "kind of shop.public.t",
+        "register shop.public.t AVRO",
+        "register shop.public.t AVRO",
+    ]
+    assert registry.schemas[7] == known[0].text
 
 
 def test_a_subject_has_one_language() -> None:
