@@ -43,11 +43,15 @@ def _as_doubles(value: Value) -> Value:
 DOUBLES_IN_DOCUMENTS: Final = Loss("numbers in documents become doubles", ("doc",), _as_doubles)
 
 LOSSES: Final[Mapping[tuple[str, ValueFormat], Sequence[Loss]]] = {
-    ("confluent-kafka", "json"): [JSON_NULL],
-    ("pandas", "json"): [JSON_NULL, NAN_IS_NULL],
+    ("pandas", "json"): [NAN_IS_NULL],
     ("pandas", "avro"): [NAN_IS_NULL],
-    ("DuckDB", "json"): [JSON_NULL, DOUBLES_IN_DOCUMENTS],
+    ("DuckDB", "json"): [DOUBLES_IN_DOCUMENTS],
 }
+
+
+def losses(reader: str, value_format: ValueFormat) -> Sequence[Loss]:
+    """What a reader cannot hold in this format."""
+    return [*([JSON_NULL] if value_format == "json" else []), *LOSSES.get((reader, value_format), ())]
 
 
 def altered(rows: Rows, loss: Loss) -> Rows:

@@ -1,0 +1,94 @@
+"""Makes and runs foreign programs: each stands in a folder here, and what it needs is locked beside it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from cdc.lab.stack.cache import cache_dir, make_once
+from tests.readers.fed import Fed
+
+HERE: Final = Path(__file__).parent
+_TIMEOUT_S: Final = 300
+_TO_MAKE_S: Final = 580
+"""A first build compiles the libraries, Go's own included."""
+
+
+def franz_go(fed: Fed, directory: Path, environment: Mapping[str, str] | None = None) -> list[str]:
+    """The rows as franz-go reads them."""
+    return _said([_go_program("franz"), *fed.arguments()], directory, environment)
+
+
+def kafkajs(fed: Fed, directory: Path) -> list[str]:
+    """The rows as kafkajs reads them."""
+    folder = _node_program("kafkajs", "read.js")
+    return _said([_tool("node"), folder / "read.js", *fed.arguments()], directory)
+
+
+def _said(
+    argv: Sequence[str | Path],
+    directory: Path,
+    environment: Mapping[str, str] | None = None,
+    timeout_s: int = _TIMEOUT_S,
+) -> list[str]:
+    """What a program prints; its end has to be a good one."""
+    done = subprocess.run(
+        argv,
+        cwd=directory,
+        env={**os.environ, **(environment or {})},
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+    )
+    assert done.returncode == 0, f"{argv[0]}: {done.returncode}\n{done.stderr[-6000:]}\n{done.stdout[-1000:]}"
+    return done.stdout.splitlines()
+
+
+def _tool(name: str) -> str:
+    """The path of a tool; the test is not run where there is none."""
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"there is no {name} on this machine")
+    return found
+
+
+def _go_program(name: str) -> Path:
+    go = _tool("go")
+    asked = re.search(r"^go (\d+)\.(\d+)", (HERE / name / "go.mod").read_text(encoding="utf-8"), re.MULTILINE)
+    has = re.search(r"go(\d+)\.(\d+)", subprocess.run([go, "version"], capture_output=True, text=True).stdout)
+    assert asked is not None
+    if has is None or tuple(map(int, has.groups())) < tuple(map(int, asked.groups())):
+        pytest.skip(f"{asked[0]} or newer is needed, and this machine has {has[0] if has else 'another one'}")
+
+    def make(folder: Path) -> None:
+        environment = {"GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local"}
+        _said([go, "build", "-o", folder / name, "."], HERE / name, environment, _TO_MAKE_S)
+
+    return make_once(_home(name, *sorted((HERE / name).iterdir())), make) / name
+
+
+def _node_program(name: str, source: str) -> Path:
+    """A folder with the program and its packages, as the lock names them."""
+    npm = _tool("npm")
+    locked = [HERE / name / each for each in ("package.json", "package-lock.json", source)]
+
+    def make(folder: Path) -> None:
+        for each in locked:
+            shutil.copy(each, folder)
+        _said([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"], folder, timeout_s=_TO_MAKE_S)
+
+    return make_once(_home(name, *locked), make)
+
+
+def _home(name: str, *files: Path) -> Path:
+    """A place in the cache for what is made of these files."""
+    digest = hashlib.sha256(b"\0".join(each.read_bytes() for each in files)).hexdigest()[:12]
+    return cache_dir() / f"reader-{name}-{digest}"
