@@ -15,9 +15,12 @@ import pytest
 
 from cdc.lab.stack.cache import cache_dir, make_once
 from tests.readers.fed import Fed
+from tests.support.locked_jars import locked_jars
 
 HERE: Final = Path(__file__).parent
 _TIMEOUT_S: Final = 300
+_QUICK_JAVA: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+"""For programs that are over in seconds."""
 _TO_MAKE_S: Final = 580
 """A first build compiles the libraries, Go's own included."""
 
@@ -31,6 +34,18 @@ def kafkajs(fed: Fed, directory: Path) -> list[str]:
     """The rows as kafkajs reads them."""
     folder = _node_program("kafkajs", "read.js")
     return _said([_tool("node"), folder / "read.js", *fed.arguments()], directory)
+
+
+def java_consumer(fed: Fed, directory: Path, *options: str) -> list[str]:
+    """The rows as the plain Java consumer reads them."""
+    argv = _java_program("java", ["Values", "ConsumerReader"], ["consumer"])
+    return _said([*argv, *fed.arguments(), *options], directory)
+
+
+def kafka_streams(fed: Fed, directory: Path) -> list[str]:
+    """The rows that a GlobalKTable holds."""
+    argv = _java_program("java", ["Values", "StreamsReader"], ["consumer", "streams"])
+    return _said([*argv, *fed.arguments()], directory)
 
 
 def _said(
@@ -86,6 +101,20 @@ def _node_program(name: str, source: str) -> Path:
         _said([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"], folder, timeout_s=_TO_MAKE_S)
 
     return make_once(_home(name, *locked), make)
+
+
+def _java_program(name: str, sources: Sequence[str], locks: Sequence[str]) -> list[str | Path]:
+    """The command that runs the class of the last source, with the jars of these locks."""
+    javac = _tool("javac")
+    files = [HERE / name / f"{each}.java" for each in sources]
+    paths = [HERE / name / f"{each}.lock" for each in locks]
+    jars = os.pathsep.join(f"{locked_jars(each)}/*" for each in paths)
+
+    def make(folder: Path) -> None:
+        _said([javac, "-nowarn", "-cp", jars, "-d", folder, *files], folder)
+
+    classes = make_once(_home(f"{name}-{sources[-1]}", *files, *paths), make)
+    return [Path(javac).with_name("java"), *_QUICK_JAVA, "-cp", f"{classes}{os.pathsep}{jars}", sources[-1]]
 
 
 def _home(name: str, *files: Path) -> Path:

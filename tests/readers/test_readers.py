@@ -37,6 +37,8 @@ READERS = {
     "DuckDB": Reader(python.in_duckdb),
     "franz-go": Reader(programs.franz_go, is_long=True),
     "kafkajs": Reader(programs.kafkajs, compression="gzip"),
+    "Java consumer": Reader(programs.java_consumer),
+    "Kafka Streams": Reader(programs.kafka_streams, is_long=True),
 }
 CASES = [
     pytest.param(name, value_format, id=f"{name}-{value_format}", marks=[pytest.mark.long] if reader.is_long else [])
