@@ -27,6 +27,8 @@ class Fed:
     Attributes:
         last: by partition, the offset of the last record: who has read so far has read all.
         expected: the rows of the source.
+        connector: what ``cdc connect-schema`` prints for it.
+        replica_dsn: an empty database, for one reader that writes into one.
     """
 
     bootstrap: str
@@ -35,6 +37,8 @@ class Fed:
     registry_url: str
     last: Mapping[int, int]
     expected: Rows
+    connector: Mapping[str, str]
+    replica_dsn: str
 
     def arguments(self) -> list[str]:
         """For a program, in this order."""
@@ -59,8 +63,23 @@ def feed(deployment: Deployment) -> Fed:
     with pinned(deployment.source.dsn) as source:
         expected = table_rows(source)
     topics, registry = deployment.settings["topics"], deployment.settings.get("registry", {})
-    topic, value_format = deployment.topic(table.NAME), topics.get("format", "json")
-    return Fed(deployment.bootstrap, topic, value_format, registry.get("url", ""), last, expected)
+    value_format = topics.get("format", "json")
+    return Fed(
+        bootstrap=deployment.bootstrap,
+        topic=deployment.topic(table.NAME),
+        value_format=value_format,
+        registry_url=registry.get("url", ""),
+        last=last,
+        expected=expected,
+        connector=_connector(deployment) if value_format == "json" else {},
+        replica_dsn=deployment.replica.dsn,
+    )
+
+
+def _connector(deployment: Deployment) -> dict[str, str]:
+    said = deployment.command("connect-schema", table.NAME)
+    printed: dict[str, str] = json.loads(said[: said.rindex("}") + 1])["config"]
+    return printed
 
 
 def _plant(bootstrap: str, records: Sequence[StoredRecord]) -> None:

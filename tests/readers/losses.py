@@ -5,6 +5,7 @@ A test expects just these differences: a reader that loses more fails, and so do
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -34,18 +35,60 @@ NAN_IS_NULL: Final = Loss(
 )
 
 
-def _as_doubles(value: Value) -> Value:
-    for digits, held in (("12345678901234567890.10", "12345678901234567000.0"), ("1.10", "1.1")):
-        value = value.replace(f'"{digits}"', f'"{held}"') if isinstance(value, str) else value
-    return value
+def _in_documents(becomes: Mapping[str, str]) -> Callable[[Value], Value]:
+    """Numbers in documents that are held as others."""
+
+    def held(value: Value) -> Value:
+        for digits, others in becomes.items():
+            value = value.replace(f'"{digits}"', f'"{others}"') if isinstance(value, str) else value
+        return value
+
+    return held
 
 
-DOUBLES_IN_DOCUMENTS: Final = Loss("numbers in documents become doubles", ("doc",), _as_doubles)
+_DOUBLES: Final = "numbers in documents become doubles"
+DUCKDBS_DOUBLES: Final = Loss(
+    _DOUBLES, ("doc",), _in_documents({"12345678901234567890.10": "12345678901234567000.0", "1.10": "1.1"})
+)
+SPARKS_DOUBLES: Final = Loss(
+    _DOUBLES, ("doc",), _in_documents({"12345678901234567890.10": "1.2345678901234567E19", "1.10": "1.1"})
+)
+NO_DOCUMENTS: Final = Loss("documents are left out", ("doc",), lambda _value: None)
+ZERO_FLOATS: Final = Loss(
+    "`NaN` and the infinities of a float become 0",
+    ("ratio", "measure"),
+    lambda value: "0.0" if value in ("nan", "inf", "-inf") else value,
+)
+
+
+def unquoted(text: str) -> str:
+    """A document as a reader has it that takes the quotes from strings: another one, unless it had none."""
+    try:
+        json.loads(text)
+    except ValueError:
+        return json.dumps(["no document", text])
+    return text
+
+
+NO_QUOTES: Final = Loss(
+    "documents that are strings lose their quotes",
+    ("doc",),
+    lambda value: unquoted("text") if value == '"text"' else value,
+)
+
+NO_ZEROS: Final = Loss(
+    "numbers in objects and arrays lose zeros at their end",
+    ("doc",),
+    _in_documents({"12345678901234567890.10": "12345678901234567890.1"}),
+)
 
 LOSSES: Final[Mapping[tuple[str, ValueFormat], Sequence[Loss]]] = {
     ("pandas", "json"): [NAN_IS_NULL],
     ("pandas", "avro"): [NAN_IS_NULL],
-    ("DuckDB", "json"): [DOUBLES_IN_DOCUMENTS],
+    ("DuckDB", "json"): [DUCKDBS_DOUBLES],
+    ("Flink SQL", "json"): [NO_QUOTES, NO_ZEROS],
+    ("Spark", "json"): [NO_QUOTES, SPARKS_DOUBLES],
+    ("Debezium's JDBC sink", "json"): [NO_DOCUMENTS, ZERO_FLOATS],
 }
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -14,7 +16,9 @@ from typing import Final
 import pytest
 
 from cdc.lab.stack.cache import cache_dir, make_once
+from cdc.lab.stack.spark import spark_runtime
 from tests.readers.fed import Fed
+from tests.readers.losses import unquoted
 from tests.support.locked_jars import locked_jars
 
 HERE: Final = Path(__file__).parent
@@ -38,14 +42,62 @@ def kafkajs(fed: Fed, directory: Path) -> list[str]:
 
 def java_consumer(fed: Fed, directory: Path, *options: str) -> list[str]:
     """The rows as the plain Java consumer reads them."""
-    argv = _java_program("java", ["Values", "ConsumerReader"], ["consumer"])
-    return _said([*argv, *fed.arguments(), *options], directory)
+    return run_java("java", ["Values", "ConsumerReader"], ["consumer"], [*fed.arguments(), *options], directory)
 
 
 def kafka_streams(fed: Fed, directory: Path) -> list[str]:
     """The rows that a GlobalKTable holds."""
-    argv = _java_program("java", ["Values", "StreamsReader"], ["consumer", "streams"])
-    return _said([*argv, *fed.arguments()], directory)
+    return run_java("java", ["Values", "StreamsReader"], ["consumer", "streams"], fed.arguments(), directory)
+
+
+def spark(fed: Fed, directory: Path) -> list[str]:
+    """The rows as Spark reads them: a program that knows nothing of ours, with Spark's own connectors."""
+    runtime, target = spark_runtime(), directory / "rows"
+    given = [
+        fed.bootstrap,
+        fed.topic,
+        fed.value_format,
+        fed.registry_url,
+        ",".join(map(str, runtime.jars)),
+        str(target),
+    ]
+    _said([sys.executable, HERE / "spark" / "read.py", *given], directory, {"JAVA_HOME": str(runtime.java_home)})
+    lines = [line for part in target.glob("part-*") for line in part.read_text(encoding="utf-8").split("\n") if line]
+    if fed.value_format != "json":
+        return lines
+    rows = (json.loads(line) for line in lines)
+    return [json.dumps({**row, "doc": unquoted(row["doc"])} if "doc" in row else row) for row in rows]
+
+
+def run_java(
+    name: str,
+    sources: Sequence[str],
+    locks: Sequence[str],
+    arguments: Sequence[str],
+    directory: Path,
+    options: Sequence[str] = (),
+) -> list[str]:
+    """What the class of the last source prints.
+
+    Args:
+        name: of the folder.
+        sources: of the classes, without the suffix.
+        locks: of their jars, without the suffix.
+        arguments: of the program.
+        directory: where it runs.
+        options: of Java.
+    """
+    javac = _tool("javac")
+    files = [HERE / name / f"{each}.java" for each in sources]
+    paths = [HERE / name / f"{each}.lock" for each in locks]
+    jars = os.pathsep.join(f"{locked_jars(each)}/*" for each in paths)
+
+    def make(folder: Path) -> None:
+        _said([javac, "-nowarn", "-cp", jars, "-d", folder, *files], folder)
+
+    classes = make_once(_home(f"{name}-{sources[-1]}", *files, *paths), make)
+    java: list[str | Path] = [Path(javac).with_name("java"), *_QUICK_JAVA, *options]
+    return _said([*java, "-cp", f"{classes}{os.pathsep}{jars}", sources[-1], *arguments], directory)
 
 
 def _said(
@@ -63,8 +115,9 @@ def _said(
         text=True,
         timeout=timeout_s,
     )
-    assert done.returncode == 0, f"{argv[0]}: {done.returncode}\n{done.stderr[-6000:]}\n{done.stdout[-1000:]}"
-    return done.stdout.splitlines()
+    said = done.stderr if len(done.stderr) < 8000 else f"{done.stderr[:4000]}\n[…]\n{done.stderr[-4000:]}"
+    assert done.returncode == 0, f"{argv[0]}: {done.returncode}\n{said}\n{done.stdout[-1000:]}"
+    return [line for line in done.stdout.split("\n") if line]
 
 
 def _tool(name: str) -> str:
@@ -101,20 +154,6 @@ def _node_program(name: str, source: str) -> Path:
         _said([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"], folder, timeout_s=_TO_MAKE_S)
 
     return make_once(_home(name, *locked), make)
-
-
-def _java_program(name: str, sources: Sequence[str], locks: Sequence[str]) -> list[str | Path]:
-    """The command that runs the class of the last source, with the jars of these locks."""
-    javac = _tool("javac")
-    files = [HERE / name / f"{each}.java" for each in sources]
-    paths = [HERE / name / f"{each}.lock" for each in locks]
-    jars = os.pathsep.join(f"{locked_jars(each)}/*" for each in paths)
-
-    def make(folder: Path) -> None:
-        _said([javac, "-nowarn", "-cp", jars, "-d", folder, *files], folder)
-
-    classes = make_once(_home(f"{name}-{sources[-1]}", *files, *paths), make)
-    return [Path(javac).with_name("java"), *_QUICK_JAVA, "-cp", f"{classes}{os.pathsep}{jars}", sources[-1]]
 
 
 def _home(name: str, *files: Path) -> Path:
