@@ -32,8 +32,8 @@ def demo(
         typer.Option(help="Where the servers come from; auto: CDC_PG_URL and CDC_KAFKA, else Docker, else embedded."),
     ] = "auto",
     format_: Annotated[
-        Literal["json", "avro"],
-        typer.Option("--format", help="How values are written; avro starts a schema registry as well."),
+        Literal["json", "avro", "protobuf"],
+        typer.Option("--format", help="How values are written; all but json start a schema registry as well."),
     ] = "json",
 ) -> None:
     """Run everything once on real servers, and prove that nothing is lost, duplicated or reordered.
@@ -51,6 +51,8 @@ def demo(
         cdc demo --keep
 
         cdc demo --format avro
+
+        cdc demo --format protobuf
     """
     interrupts.raise_at_every_polite_end()
     try:
@@ -70,13 +72,15 @@ class _DemoOptions(NamedTuple):
     keep: bool
     report: Path
     backend: Literal["auto", "embedded", "docker"]
-    format: Literal["json", "avro"]
+    format: Literal["json", "avro", "protobuf"]
 
 
 def _run(wanted: _DemoOptions) -> bool:
     extras.require("embedded", "cdc demo")
-    if wanted.format == "avro":
-        extras.require("registry", "cdc demo --format avro")
+    if wanted.format != "json":
+        extras.require("registry", f"cdc demo --format {wanted.format}")
+    if wanted.format == "protobuf":
+        extras.require("protobuf", "cdc demo --format protobuf")
     # Imported here, because the servers' libraries are optional.
     from rich.console import Console
     from rich.markup import escape
@@ -97,8 +101,8 @@ def _run(wanted: _DemoOptions) -> bool:
             screen.say(escape(line))
 
         stack = exits.enter_context(open_stack(backend=wanted.backend, say=say))
-        registry = exits.enter_context(RegistryServer.open(say=say)) if wanted.format == "avro" else None
-        here = exits.enter_context(place(stack, None if registry is None else registry.url))
+        registry = exits.enter_context(RegistryServer.open(say=say)) if wanted.format != "json" else None
+        here = exits.enter_context(place(stack, None if registry is None else registry.url, wanted.format))
         demo = Demo(here, screen, rows, changes, seed)
         exits.enter_context(demo.running())
         with SecondOpinion(here, screen, wanted.report) as opinion:

@@ -22,7 +22,7 @@ class Deployment(NamedTuple):
 
     ``snapshot`` is ``never`` where the stream is measured: the slot is older than the rows, so it has all of them.
     ``in_python``: as where there is no compiler. ``delivery``: None for the default. ``registry``: where the schemas
-    go if values are in Avro; None for JSON.
+    go if values are in another ``format`` than JSON; else None.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Deployment(NamedTuple):
     in_python: bool = False
     delivery: str | None = None
     registry: str | None = None
+    format: str = "avro"
 
     @property
     def topic(self) -> str:
@@ -57,7 +58,7 @@ class Deployment(NamedTuple):
         if self.delivery is not None:
             content["delivery"] = self.delivery
         if self.registry is not None:
-            content |= {"topics": {"format": "avro"}, "registry": {"url": self.registry}}
+            content |= {"topics": {"format": self.format}, "registry": {"url": self.registry}}
         if self.replica_dsn is not None:
             content["sink"] = {"dsn": self.replica_dsn}
         path = directory / f"{self.name}.yaml"

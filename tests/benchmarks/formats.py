@@ -28,7 +28,7 @@ NOTES = (
 def measure(servers: Servers, changes: int, runs: int) -> Iterator[Section]:
     """Yield how bridge and sink do with each format, as a ratio of JSON."""
     with RegistryServer.open() as registry:
-        formats = {"json": None, "avro": registry.url}
+        formats = {"json": None, "avro": registry.url, "protobuf": registry.url}
         yield _bridge(servers, changes, runs, formats)
         yield _sink(servers, changes // 2, runs, formats)
 
@@ -42,7 +42,7 @@ def _bridge(servers: Servers, changes: int, runs: int, formats: dict[str, str | 
         for run in range(1, runs + 1):
             for name, registry in formats.items():
                 with workload.copied_slot(conn, f"bench_{name}_{run}") as slot:
-                    deployment = Deployment(slot, dsn, servers.bootstrap, slot=slot, registry=registry)
+                    deployment = Deployment(slot, dsn, servers.bootstrap, slot=slot, registry=registry, format=name)
                     section.add(name, drains.by_bridge(servers, conn, deployment, backlog))
                 found = read_topic(servers.bootstrap, deployment.topic).counted
                 if found != Counted(backlog.changes, backlog.deletes):
@@ -60,7 +60,7 @@ def _sink(servers: Servers, rows: int, runs: int, formats: dict[str, str | None]
         published = {}
         for name, registry in formats.items():
             with workload.copied_slot(conn, f"bench_rows_{name}") as slot:
-                published[name] = Deployment(slot, dsn, servers.bootstrap, slot=slot, registry=registry)
+                published[name] = Deployment(slot, dsn, servers.bootstrap, slot=slot, registry=registry, format=name)
                 with daemon("run", published[name], servers.directory) as bridge:
                     wait_until_published(published[name], bridge, backlog.end)
                     bridge.drain()

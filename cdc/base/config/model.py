@@ -35,7 +35,7 @@ _Patterns: TypeAlias = Annotated[tuple[_TablePattern, ...], BeforeValidator(chec
 _KeyColumns: TypeAlias = Annotated[tuple[_Identifier, ...], BeforeValidator(checks.split_list)]
 _Int: TypeAlias = Annotated[int, BeforeValidator(checks.number)]
 _Float: TypeAlias = Annotated[float, BeforeValidator(checks.number)]
-_Format: TypeAlias = Literal["json", "avro"]
+_Format: TypeAlias = Literal["json", "avro", "protobuf"]
 _Scalar: TypeAlias = Annotated[str | int | float | bool, BeforeValidator(checks.scalar)]
 
 
@@ -192,14 +192,16 @@ class TopicsConfig(BaseModel):
     names: dict[_TableName, Annotated[str, AfterValidator(checks.topic_name)]] = Field(default_factory=dict)
     """Topic by schema.table, for tables that need another topic than <name>.<schema>.<table>."""
     format: _Format = "json"
-    """How values are written: json (default, because everybody reads it) or avro, with a schema in the registry. Keys
-    are JSON in any case: in Avro they would begin with an id, and another id would make another key of the same row."""
+    """How values are written: json (default, because everybody reads it), or avro or protobuf, with a schema in the
+    registry. Keys are JSON in any case: otherwise they would begin with an id, and another id would make another key of
+    the same row."""
     formats: dict[_TableName, _Format] = Field(default_factory=dict)
     """Format by schema.table, for tables that need another one."""
     beyond: Literal["refuse", "text"] = "refuse"
-    """What a value becomes that its Avro type cannot hold, such as infinity in a timestamp or NaN in a decimal: refuse
-    (default, because many readers take no other unions than with null) stops the bridge and names the row; text makes
-    each such type a union with string, which holds PostgreSQL's text."""
+    """What a value becomes that its type in Avro or Protobuf cannot hold, such as infinity in a timestamp: refuse
+    (default, because many readers take no other unions than with null) stops the bridge and names the row; text keeps
+    PostgreSQL's text, for which such a type becomes a union with string in Avro, and gets a second field in
+    Protobuf."""
 
     def format_of(self, table: str) -> _Format:
         """Returns the format of a table's values, by its qualified name."""
@@ -320,7 +322,9 @@ class Config(BaseModel):
                 "source.on_gap: rebackfill publishes tables again, which snapshot.mode: never forbids; change one"
             )
         if self.topics.needs_registry and self.registry is None:
-            raise ValueError("topics.format: avro needs a registry that keeps the schemas; add registry: {url: …}")
+            raise ValueError(
+                "topics.format: avro or protobuf needs a registry that keeps the schemas; add registry: {url: …}"
+            )
         if self.topics.needs_registry and self.topics.history:
             raise ValueError(
                 "topics.history keeps rows as JSON: leave it out, or leave out topics.format and topics.formats"

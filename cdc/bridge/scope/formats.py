@@ -98,6 +98,8 @@ class TableFormats:
             return ValueForm(name, JSON.writer(columns), schema.written) if schema.written else None
         form = registered(name)
         text = form.schema(schema, self._config.name, self._config.topics.beyond)
+        if last is not None and last.format == name:
+            text = form.following(text, last.written[-1].text)
         written = next((each for each in reversed(schema.written) if (each.text, each.format) == (text, name)), None)
         if written is None or not self._is_still_there(written, schema, form):
             if last is not None and last.format == name:

@@ -17,7 +17,7 @@ from cdc.contract.record import FormatName, TableSchema
 Beyond: TypeAlias = Literal["refuse", "text"]
 """What becomes of values that their type in the format cannot hold: an error, or the server's text."""
 
-SchemaKind: TypeAlias = Literal["AVRO"]
+SchemaKind: TypeAlias = Literal["AVRO", "PROTOBUF"]
 """A language of schemas, as registries spell it."""
 
 
@@ -30,6 +30,10 @@ class ValueReader(Protocol):
         Raises:
             ValueError: the bytes are not such a value; the message says what is wrong.
         """
+
+
+def _as_it_is(schema: str, _: str) -> str:
+    return schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,8 @@ class RegisteredFormat:
             else when they are written with the other, without any error, although the registry may take it.
         writer: makes a writer for rows with these columns, from the schema's text and id.
         reader: makes a reader from the schema's text; raises ``ValueError`` for a schema that cdc did not write.
+        following: returns a schema (the first argument) as it goes on from the one with which the topic was last
+            written, in formats whose fields have numbers to keep.
     """
 
     kind: SchemaKind
@@ -53,6 +59,7 @@ class RegisteredFormat:
     misread: Callable[[str, str], Sequence[str]]
     writer: Callable[[Sequence[Column], str, int], RowWriter]
     reader: Callable[[str], ValueReader]
+    following: Callable[[str, str], str] = _as_it_is
 
 
 def registered(name: FormatName) -> RegisteredFormat:
@@ -68,5 +75,9 @@ def registered(name: FormatName) -> RegisteredFormat:
             from cdc.contract.formats.avro.form import AVRO
 
             return AVRO
+        case "protobuf":
+            from cdc.contract.formats.protobuf.form import PROTOBUF
+
+            return PROTOBUF
         case _:
             raise ValueError(f"format {name} has no schemas in a registry")

@@ -17,7 +17,8 @@ from confluent_kafka.admin import AdminClient
 from psycopg import sql
 
 from cdc.base.broker_log import BROKER_LOG
-from cdc.lab.proof.avro_fields import fields_by_registry
+from cdc.contract.record import FormatName
+from cdc.lab.proof.registered_fields import fields_by_registry
 from cdc.lab.proof.topic_side import ReadFields
 from cdc.lab.stack.embedded import free_port
 from cdc.lab.stack.stack import GivenKafka, GivenPostgres, Stack
@@ -35,7 +36,8 @@ class DemoPlace:
         bootstrap: the Kafka cluster.
         directory: holds ``config`` and the logs; private to this user.
         bridge_port, sink_port: the ports of their HTTP pages.
-        registry_url: the schema registry if values are written in Avro, else None.
+        registry_url: the schema registry if values have schemas there, else None.
+        format: how values are written.
     """
 
     name: str
@@ -46,10 +48,11 @@ class DemoPlace:
     bridge_port: int
     sink_port: int
     registry_url: str | None = None
+    format: FormatName = "json"
 
     @property
     def fields(self) -> ReadFields | None:
-        """What reads values in Avro for the proof; None if all values are JSON."""
+        """What reads values for the proof; None if all values are JSON."""
         return None if self.registry_url is None else fields_by_registry(self.registry_url)
 
     @property
@@ -69,13 +72,13 @@ class DemoPlace:
             "http": {"bridge_port": self.bridge_port, "sink_port": self.sink_port},
         }
         if self.registry_url is not None:
-            content["topics"] |= {"format": "avro"}
+            content["topics"] |= {"format": self.format}
             content["registry"] = {"url": self.registry_url}
         self.config.write_text(_CONFIG_HEAD + yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
 
 
 @contextmanager
-def place(stack: Stack, registry_url: str | None = None) -> Iterator[DemoPlace]:
+def place(stack: Stack, registry_url: str | None = None, format_: FormatName = "json") -> Iterator[DemoPlace]:
     """Make a place on these servers. On the user's own servers, it gets a unique name and is removed at the end."""
     given = isinstance(stack.postgres, GivenPostgres) or isinstance(stack.kafka, GivenKafka)
     name = f"shop_{secrets.token_hex(3)}" if given else "shop"
@@ -96,6 +99,7 @@ def place(stack: Stack, registry_url: str | None = None) -> Iterator[DemoPlace]:
                 bridge_port=free_port(),
                 sink_port=free_port(),
                 registry_url=registry_url,
+                format=format_,
             )
         finally:
             if given:

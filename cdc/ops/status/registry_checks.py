@@ -59,11 +59,13 @@ def _schema(
     name = config.topics.format_of(info.qualified_name)
     form = registered(name)
     text = form.schema(schema, config.name, config.topics.beyond)
-    problems: Sequence[str] = registry.problems(subject(topic), form.kind, text)
     before = last.get(topic)
-    goes_on = before is not None and before.format == name
-    if before is not None and goes_on and not problems and registry.compatibility(subject(topic)) != "NONE":
-        problems = form.misread(before.written[-1].text, text)
+    former = before.written[-1].text if before is not None and before.format == name else None
+    if former is not None:
+        text = form.following(text, former)
+    problems: Sequence[str] = registry.problems(subject(topic), form.kind, text)
+    if former is not None and not problems and registry.compatibility(subject(topic)) != "NONE":
+        problems = form.misread(former, text)
     if problems:
         return Finding(
             "FAIL",

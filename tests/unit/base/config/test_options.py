@@ -140,7 +140,8 @@ ACCEPTED = [
     ("topics.history_retention_ms", 3_155_760_000_000),
     ("topics.names", {"public.orders": "legacy-orders"}),
     ("topics.format", "avro"),
-    ("topics.formats", {"public.orders": "avro", "public.notes": "json"}),
+    ("topics.format", "protobuf"),
+    ("topics.formats", {"public.orders": "avro", "public.notes": "json", "public.tags": "protobuf"}),
     ("topics.beyond", "text"),
     ("sink.schema", "mirror"),
     ("sink.prefix", "r_"),
@@ -209,7 +210,7 @@ REFUSED = [
     ("topics.names", {"public.a": "t", "public.b": "t"}, 'public.a and public.b both lead to "t"'),
     ("topics.names", {"public.a": "shop.public.b"}, '"shop.public.b" may collide with another table'),
     ("topics.names", {"public.a": "shop.__progress"}, "or an internal topic"),
-    ("topics.format", "xml", "should be 'json' or 'avro'"),
+    ("topics.format", "xml", "should be 'json', 'avro' or 'protobuf'"),
     ("topics.formats", {"orders": "avro"}, "write schema.table, for instance public.orders"),
     ("topics.beyond", "round", "should be 'refuse' or 'text'"),
     ("sink", "host=x password=hunter2", "sink: expected keys and values below this key, found str"),
@@ -379,8 +380,8 @@ def test_a_gap_cannot_be_healed_where_no_snapshot_may_be_taken(tmp_path: Path) -
         load(path, {})
 
 
-@pytest.mark.parametrize("topics", [{"format": "avro"}, {"formats": {"public.a": "avro"}}])
-def test_avro_needs_a_registry_and_no_history(tmp_path: Path, topics: dict[str, Any]) -> None:
+@pytest.mark.parametrize("topics", [{"format": "avro"}, {"format": "protobuf"}, {"formats": {"public.a": "avro"}}])
+def test_other_formats_than_json_need_a_registry_and_no_history(tmp_path: Path, topics: dict[str, Any]) -> None:
     path = tmp_path / "cdc.yaml"
     path.write_text(yaml.safe_dump(BASE | {"topics": topics, "registry": None}))
     with pytest.raises(ConfigError, match=r"needs a registry that keeps the schemas; add registry: \{url: …\}"):
