@@ -22,6 +22,7 @@ TWINS: Final = (
     "cdc.contract.formats._avro_rows",
     "cdc.contract.formats._json_rows",
     "cdc.contract.formats._objects",
+    "cdc.contract.formats._protobuf_rows",
     "cdc.bridge.order._frames",
     "cdc.kafka.replay._cut",
     "cdc.kafka.replay._home",

@@ -8,11 +8,12 @@ from typing import Final, Literal
 
 from cdc.base.errors import ConfigError
 
-Extra = Literal["embedded", "registry", "spark", "view"]
+Extra = Literal["embedded", "protobuf", "registry", "spark", "view"]
 
 _DOWNLOADS: Final = ("filelock", "jgo", "platformdirs", "psutil")
 _NEEDED: Final[Mapping[Extra, tuple[str, ...]]] = {
     "embedded": _DOWNLOADS,
+    "protobuf": ("grpc_tools",),
     "registry": ("attrs", "authlib", "cachetools", "fastavro", "jsonschema_rs"),
     "spark": ("pandas", "pyspark", *_DOWNLOADS),
     "view": ("httptools", "lmdb", "redis", "sortedcontainers", "starlette", "uvicorn", "uvloop"),

@@ -50,9 +50,10 @@ def connect_schema(
     loaded = load_config(config)
     schema = definitions_of(loaded, table)[-1]
     if schema.format != "json":
+        converter = f"{schema.format.capitalize()}Converter"
         raise ConfigError(
             f"values of table {schema.qualified_name} are in {schema.format}, which JsonConverter does not read",
-            remedy="give the connector the AvroConverter for values, with the URL of the registry",
+            remedy=f"give the connector the {converter} for values, with the URL of the registry",
         )
     for name, damage in damages(schema):
         typer.echo(f"WARN column {name}: {damage}", err=True)

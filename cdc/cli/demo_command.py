@@ -52,6 +52,8 @@ def demo(
         cdc demo --keep
 
         cdc demo --format avro
+
+        cdc demo --format protobuf
     """
     interrupts.raise_at_every_polite_end()
     try:
@@ -78,6 +80,8 @@ def _run(wanted: _DemoOptions) -> bool:
     extras.require("embedded", "cdc demo")
     if wanted.format != "json":
         extras.require("registry", f"cdc demo --format {wanted.format}")
+    if wanted.format == "protobuf":
+        extras.require("protobuf", "cdc demo --format protobuf")
     # Imported here, because the servers' libraries are optional.
     from rich.console import Console
     from rich.markup import escape

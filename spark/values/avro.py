@@ -1,8 +1,8 @@
 """Turns values with schemas into the JSON objects of the same rows: of Avro, by Spark's own reader and expressions.
 
-No row passes through Python, and nothing here is the bridge's: ``from_avro`` decodes, and the texts are made of what it
-returns. A value that cannot be read becomes a text in parentheses, which every job refuses as it refuses damaged JSON:
-it equals no row, and its place is told.
+No row in Avro passes through Python (one in Protobuf does: ``protobuf.py``), and nothing here is the bridge's:
+``from_avro`` decodes, and the texts are made of what it returns. A value that cannot be read becomes a text in
+parentheses, which every job refuses as it refuses damaged JSON: it equals no row, and its place is told.
 
 The expression is SQL. Columns of one form are gathered in an array and turned into texts by one lambda function, so the
 SQL grows by a few characters per column, and Spark can interpret it whatever the number of columns.
@@ -22,6 +22,7 @@ from cdc.contract.record import TableSchema, WrittenSchema
 from cdc.spark.errors import JobError, TopicUnreadable
 from cdc.spark.topic import header_field
 from cdc.spark.values.avro_texts import literal, text_of
+from cdc.spark.values.protobuf import protobuf_object
 
 _END: Final = bytes.fromhex("f1c3a5870f1e2d4b")
 """Follows each value while it is decoded, and is a field of its own. So a value that is too short, or that goes on
@@ -43,7 +44,7 @@ class _Field(NamedTuple):
 
 
 def opened(records: DataFrame, definitions: Iterable[TableSchema]) -> DataFrame:
-    """Returns records with the JSON object in place of each value in Avro.
+    """Returns records with the JSON object in place of each value in Avro or Protobuf.
 
     Args:
         records: have ``value`` binary and ``header`` string.
@@ -84,7 +85,7 @@ def replaced(frame: DataFrame, name: str, column: Column) -> DataFrame:
 
 
 def as_object(definitions: Iterable[TableSchema], value: str = "value", header: str = "header") -> Column:
-    """Returns the JSON objects of a column of values in Avro; null, JSON and all else stay as they are.
+    """Returns the JSON objects of a column of values in Avro or Protobuf; null, JSON and all else stay as they are.
 
     Args:
         definitions: as for ``opened``.
@@ -94,15 +95,14 @@ def as_object(definitions: Iterable[TableSchema], value: str = "value", header: 
     Raises:
         TopicUnreadable: a definition names a schema that is not of the topic contract.
     """
-    texts = fn.lit("(Avro whose schema is in no definition of the schemas topic)")
+    texts = fn.lit("(a value whose schema is in no definition of the schemas topic)")
     for condition, written in _by_schema(definitions, value, header):
-        row = _described(value) if written.format == "json-schema" else _row(written.text, value)
-        texts = fn.when(condition, fn.expr(row)).otherwise(texts)
+        texts = fn.when(condition, _object(written, value)).otherwise(texts)
     return fn.when(fn.expr(f"startswith({value}, X'00')"), texts.cast("binary")).otherwise(fn.col(value))
 
 
 def ids_in(value: str = "value") -> Column:
-    """Returns the schema's id of each value in Avro; null for other values."""
+    """Returns the schema's id of each value in Avro or Protobuf; null for other values."""
     return fn.expr(f"CASE WHEN startswith({value}, X'00') THEN CAST(conv(hex({_id(value)}), 16, 10) AS bigint) END")
 
 
@@ -129,6 +129,16 @@ def _by_schema(definitions: Iterable[TableSchema], value: str, header: str) -> I
             condition = is_it if condition is None else condition | is_it
         assert condition is not None
         yield condition, schema
+
+
+def _object(written: WrittenSchema, value: str) -> Column:
+    """Returns the objects of values with this schema; what other values become is of no use."""
+    match written.format:
+        case "protobuf":
+            return protobuf_object(written.text, fn.col(value))
+        case "json-schema":
+            return fn.expr(_described(value))
+    return fn.expr(_row(written.text, value))
 
 
 def _described(value: str) -> str:

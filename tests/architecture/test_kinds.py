@@ -13,6 +13,7 @@ from cdc.contract.formats.avro.types import AVRO_FORMS
 from cdc.contract.formats.canonical import Identity, reading_of
 from cdc.contract.formats.json_schema.types import JSON_SCHEMA_TYPES
 from cdc.contract.formats.json_texts import FORMS as READ_FORMS
+from cdc.contract.formats.protobuf.types import PROTOBUF_FORMS
 from cdc.contract.formats.values import ARRAY_CONVERTERS, CONVERTERS
 from cdc.contract.kinds import BUILTIN_KINDS, Kind, kind_of
 from cdc.contract.pgtypes import BUILTIN_NAMES, sql_type
@@ -29,6 +30,7 @@ READERS: dict[str, Mapping[Kind, object]] = {
     "the encoder, of arrays": ARRAY_CONVERTERS,
     "Avro's types": AVRO_FORMS,
     "JSON Schema's types": JSON_SCHEMA_TYPES,
+    "Protobuf's types": PROTOBUF_FORMS,
     "what the sink reads": READ_FORMS,
     "what jobs are told": TOPIC_FORMS,
     "Kafka Connect's schema": CONNECT_TYPES,

@@ -22,7 +22,7 @@ class Deployment(NamedTuple):
 
     ``snapshot`` is ``never`` where the stream is measured: the slot is older than the rows, so it has all of them.
     ``in_python``: as where there is no compiler. ``delivery``: None for the default. ``registry``: where the schemas
-    go if values are in Avro; None for JSON.
+    go if values are in another ``format`` than JSON; else None.
     """
 
     name: str

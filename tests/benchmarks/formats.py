@@ -28,7 +28,8 @@ NOTES = (
 def measure(servers: Servers, changes: int, runs: int) -> Iterator[Section]:
     """Yield how bridge and sink do with each format, as a ratio of JSON."""
     with RegistryServer.open() as registry:
-        formats = {"json": None, "json-schema": registry.url, "avro": registry.url}
+        others = dict.fromkeys(("json-schema", "avro", "protobuf"), registry.url)
+        formats = {"json": None, **others}
         yield _bridge(servers, changes, runs, formats)
         yield _sink(servers, changes // 2, runs, formats)
 

@@ -35,7 +35,7 @@ _Patterns: TypeAlias = Annotated[tuple[_TablePattern, ...], BeforeValidator(chec
 _KeyColumns: TypeAlias = Annotated[tuple[_Identifier, ...], BeforeValidator(checks.split_list)]
 _Int: TypeAlias = Annotated[int, BeforeValidator(checks.number)]
 _Float: TypeAlias = Annotated[float, BeforeValidator(checks.number)]
-_Format: TypeAlias = Literal["json", "avro", "json-schema"]
+_Format: TypeAlias = Literal["json", "avro", "protobuf", "json-schema"]
 _Scalar: TypeAlias = Annotated[str | int | float | bool, BeforeValidator(checks.scalar)]
 
 
@@ -193,14 +193,15 @@ class TopicsConfig(BaseModel):
     """Topic by schema.table, for tables that need another topic than <name>.<schema>.<table>."""
     format: _Format = "json"
     """How values are written: json (default, because everybody reads it), or with a schema in the registry: avro;
-    json-schema, which is the same JSON after the schema's id. Keys are JSON in any case: with an id at their beginning,
-    another id would make another key of the same row."""
+    protobuf; json-schema, which is the same JSON after the schema's id. Keys are JSON in any case: with an id at their
+    beginning, another id would make another key of the same row."""
     formats: dict[_TableName, _Format] = Field(default_factory=dict)
     """Format by schema.table, for tables that need another one."""
     beyond: Literal["refuse", "text"] = "refuse"
-    """What a value becomes that its Avro type cannot hold, such as infinity in a timestamp or NaN in a decimal: refuse
-    (default, because many readers take no other unions than with null) stops the bridge and names the row; text makes
-    each such type a union with string, which holds PostgreSQL's text. JSON holds them all."""
+    """What a value becomes that its type in Avro or Protobuf cannot hold, such as infinity in a timestamp: refuse
+    (default, because many readers take no other unions than with null) stops the bridge and names the row; text keeps
+    PostgreSQL's text, for which such a type becomes a union with string in Avro, and gets a second field in Protobuf.
+    JSON holds them all."""
 
     def format_of(self, table: str) -> _Format:
         """Returns the format of a table's values, by its qualified name."""

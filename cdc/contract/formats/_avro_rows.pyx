@@ -374,8 +374,8 @@ cdef bint _write_binary(Buffer out, Cell cell) except -1:
     _add_varint(out, size)
     out.reserve(size)
     for i in range(size):
-        high = _hex(cell.start[2 + 2 * i])
-        low = _hex(cell.start[3 + 2 * i])
+        high = _hex_digit(cell.start[2 + 2 * i])
+        low = _hex_digit(cell.start[3 + 2 * i])
         if high < 0 or low < 0:
             return False
         out.data[out.size + i] = <unsigned char>(high << 4 | low)
@@ -383,7 +383,7 @@ cdef bint _write_binary(Buffer out, Cell cell) except -1:
     return True
 
 
-cdef inline int _hex(unsigned char digit) noexcept nogil:
+cdef int _hex_digit(unsigned char digit) noexcept nogil:
     if b"0" <= digit <= b"9":
         return digit - 0x30
     if b"a" <= digit <= b"f":

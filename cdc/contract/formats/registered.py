@@ -17,7 +17,7 @@ from cdc.contract.record import FormatName, TableSchema
 Beyond: TypeAlias = Literal["refuse", "text"]
 """What becomes of values that their type in the format cannot hold: an error, or the server's text."""
 
-SchemaKind: TypeAlias = Literal["AVRO", "JSON"]
+SchemaKind: TypeAlias = Literal["AVRO", "JSON", "PROTOBUF"]
 """A language of schemas, as registries spell it."""
 
 
@@ -88,5 +88,9 @@ def registered(name: FormatName) -> RegisteredFormat:
             from cdc.contract.formats.json_schema.form import JSON_SCHEMA
 
             return JSON_SCHEMA
+        case "protobuf":
+            from cdc.contract.formats.protobuf.form import PROTOBUF
+
+            return PROTOBUF
         case _:
             raise ValueError(f"format {name} has no schemas in a registry")

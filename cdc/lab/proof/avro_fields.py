@@ -1,4 +1,4 @@
-"""Turns a value in Avro into the JSON of each column, with the schema that the registry has, by fastavro's reader.
+"""Turns a value in Avro into the JSON of each column, with fastavro's reader.
 
 This is deliberately a second implementation, as ``server_text`` is. It shares no code with ``contract/formats/avro``.
 """
@@ -7,21 +7,18 @@ from __future__ import annotations
 
 import io
 import json
-import struct
 from collections.abc import Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
-from math import isfinite
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import fastavro
 
 from cdc.lab.proof.comparison import FORMS
+from cdc.lab.proof.json_texts import moment_text, number_text
 from cdc.lab.proof.server_text import FormError, TypeForm
 from cdc.lab.proof.topic_side import ReadFields
-
-_SINGLE: Final = struct.Struct(">f")
 
 
 class _Column(NamedTuple):
@@ -33,17 +30,17 @@ class _Column(NamedTuple):
     is_single: bool
 
 
-def fields_by_avro(schema: str) -> ReadFields:
-    """Returns a function that reads what follows the schema's id in values with this schema."""
-    given = json.loads(schema)
-    parsed, columns = fastavro.parse_schema(given), {each["name"]: _column(each) for each in given["fields"]}
+def reader_of(text: str) -> ReadFields:
+    """Returns a function that reads values of a schema, without what precedes the row."""
+    given = json.loads(text)
+    schema, columns = fastavro.parse_schema(given), {each["name"]: _column(each) for each in given["fields"]}
 
-    def fields(value: bytes) -> dict[str, bytes]:
-        body = io.BytesIO(value)
-        row: Any = fastavro.schemaless_reader(body, parsed)
+    def fields(row: bytes) -> dict[str, bytes]:
+        body = io.BytesIO(row)
+        found: Any = fastavro.schemaless_reader(body, schema, None)
         if body.read(1):
             raise FormError("the value goes on after its last column")
-        return {column.name: _field(row[field], column).encode() for field, column in columns.items()}
+        return {column.name: _field(found[field], column).encode() for field, column in columns.items()}
 
     return fields
 
@@ -71,7 +68,7 @@ def _json(value: Any, column: _Column) -> str:
         case str() if column.is_document:
             return value
         case float():
-            return _number(value, is_single=column.is_single)
+            return number_text(value, is_single=column.is_single)
         case int():
             return str(value)
         case bytes():
@@ -84,35 +81,9 @@ def _text(value: Any) -> str:
         case Decimal():
             return format(value, "f")
         case datetime():
-            return _moment(value.replace(tzinfo=None).isoformat(" ")) + ("+00" if value.tzinfo else "")
+            return moment_text(value.replace(tzinfo=None).isoformat(" ")) + ("+00" if value.tzinfo else "")
         case time():
-            return _moment(value.isoformat())
+            return moment_text(value.isoformat())
         case date() | UUID():
             return str(value)
     return str(value)
-
-
-def _moment(text: str) -> str:
-    return text.rstrip("0") if "." in text else text
-
-
-def _number(value: float, *, is_single: bool) -> str:
-    """Returns a number as PostgreSQL prints it: the fewest digits, and an exponent if it is large or small."""
-    if not isfinite(value):
-        return '"NaN"' if value != value else '"Infinity"' if value > 0 else '"-Infinity"'
-    digits = next(
-        text
-        for places in range(18)
-        if (text := f"{value:.{places}e}") and (_single(float(text)) if is_single else float(text)) == value
-    )
-    mantissa, exponent = digits.split("e")
-    if -4 <= int(exponent) < (6 if is_single else 15):
-        return format(Decimal(digits), "f")
-    return f"{mantissa}e{int(exponent):+03d}"
-
-
-def _single(value: float) -> float:
-    try:
-        return float(_SINGLE.unpack(_SINGLE.pack(value))[0])
-    except OverflowError:  # beyond the greatest float4
-        return float("inf")

@@ -18,7 +18,7 @@ from cdc.lab.proof.topic_side import ReadFields
 _RAW: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def fields_by_json_schema(schema: str) -> ReadFields:
+def reader_of(schema: str) -> ReadFields:
     """Returns a function that reads what follows the schema's id in values with this schema."""
     described = json.loads(schema)
     validator = jsonschema_rs.Draft7Validator(described)

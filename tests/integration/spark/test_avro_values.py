@@ -188,7 +188,7 @@ def test_what_cannot_be_read_is_no_object_and_says_why(spark: SparkSession) -> N
     found = written.read(spark)
     assert found[len(damaged) :] == [*others, whole]
     assert {each[:1] for each in found[: len(damaged)] if each is not None} == {b"("}
-    assert found[2] == b"(Avro whose schema is in no definition of the schemas topic)"
+    assert found[2] == b"(a value whose schema is in no definition of the schemas topic)"
     assert found[len(value)] == b"(Avro that is cut or damaged)"
 
 

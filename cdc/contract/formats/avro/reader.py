@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date, datetime, timedelta
+from datetime import date
 from typing import Any, Final, TypeAlias, cast
 
 import msgspec
@@ -19,12 +19,12 @@ from cdc.contract.formats.avro.binary import HEAD_BYTES, read_varint, schema_id
 from cdc.contract.formats.avro.schema import AvroColumn, AvroTable, read_schema
 from cdc.contract.formats.avro.types import AvroForm, AvroType
 from cdc.contract.formats.floats import double_text, single_text
+from cdc.contract.formats.moments import moment
 from cdc.contract.formats.values import converter_of, floating
 
 CellReader: TypeAlias = Callable[[bytes, int, list[bytes]], int]
 """Reads what begins at a place of a value, appends its JSON to a list, and returns the place after it."""
 
-_EPOCH: Final = datetime(1970, 1, 1)
 _FIRST_DAY: Final = date(1970, 1, 1).toordinal()
 _LAST_DAY: Final = date.max.toordinal()
 _DAY: Final = 86_400_000_000
@@ -234,29 +234,20 @@ def _time(value: bytes, place: int, cells: list[bytes]) -> int:
     micros, place = read_varint(value, place)
     if not 0 <= micros < _DAY:
         raise ValueError(f"not a time of day: {micros} µs")
-    cells.append(b'"%b"' % _moment(micros)[11:].encode())
+    cells.append(b'"%b"' % moment(micros)[11:].encode())
     return place
 
 
 def _timestamp(value: bytes, place: int, cells: list[bytes]) -> int:
     micros, place = read_varint(value, place)
-    cells.append(b'"%b"' % _moment(micros).encode())
+    cells.append(b'"%b"' % moment(micros).encode())
     return place
 
 
 def _timestamptz(value: bytes, place: int, cells: list[bytes]) -> int:
     micros, place = read_varint(value, place)
-    cells.append(b'"%b+00"' % _moment(micros).encode())
+    cells.append(b'"%b+00"' % moment(micros).encode())
     return place
-
-
-def _moment(micros: int) -> str:
-    """Returns a timestamp as PostgreSQL prints it, without zeros at its end."""
-    try:
-        text = (_EPOCH + timedelta(0, 0, micros)).isoformat(" ")
-    except OverflowError:
-        raise ValueError(f"the timestamp is outside the years 1 to 9999: {micros} µs since 1970") from None
-    return text.rstrip("0") if len(text) > 19 else text
 
 
 def _integer(bits: int) -> CellReader:

@@ -10,20 +10,20 @@ import re
 import struct
 from binascii import unhexlify
 from collections.abc import Callable, Sequence
-from datetime import date, datetime
-from functools import partial
+from datetime import date
 from typing import Any, Final, TypeAlias
 
 import orjson
 
 from cdc.base.compiled import twin
 from cdc.contract.change import Column, Row
-from cdc.contract.formats.arrays import array_literal, parse_array
 from cdc.contract.formats.avro.binary import head, varint
 from cdc.contract.formats.avro.schema import AvroColumn, read_schema
 from cdc.contract.formats.avro.types import AvroForm, AvroType
+from cdc.contract.formats.elements import splitter
 from cdc.contract.formats.floats import nearest_single
 from cdc.contract.formats.format import NOT_ENCODABLE
+from cdc.contract.formats.moments import CLOCKS, DIGITS_AS_ZEROS, micros_of
 from cdc.contract.formats.values import converter_of
 from cdc.contract.pgtypes import sql_type
 
@@ -36,10 +36,7 @@ _TEXT_BRANCH: Final = b"\x04"
 _KEY_BRANCH: Final = b"\x00"
 _KEY_TEXT_BRANCH: Final = b"\x02"
 
-_EPOCH: Final = datetime(1970, 1, 1)
 _FIRST_DAY: Final = date(1970, 1, 1).toordinal()
-_DIGITS_AS_ZEROS: Final = bytes.maketrans(b"123456789", b"000000000")
-_CLOCKS: Final = (b"00:00:00", *(b"00:00:00." + b"0" * places for places in range(1, 7)))
 _ZERO: Final = ord("0")
 _DOUBLE: Final = struct.Struct("<d")
 
@@ -250,7 +247,7 @@ def _decimal(branch: bytes, kind: AvroType, beyond: CellWriter) -> CellWriter:
 
 def _date(branch: bytes, beyond: CellWriter) -> CellWriter:
     def write(cell: bytes) -> bytes:
-        if cell.translate(_DIGITS_AS_ZEROS) != b"0000-00-00":
+        if cell.translate(DIGITS_AS_ZEROS) != b"0000-00-00":
             return beyond(cell)
         try:
             days = date.fromisoformat(cell.decode()).toordinal() - _FIRST_DAY
@@ -263,7 +260,7 @@ def _date(branch: bytes, beyond: CellWriter) -> CellWriter:
 
 def _time(branch: bytes, beyond: CellWriter) -> CellWriter:
     def write(cell: bytes) -> bytes:
-        if cell.translate(_DIGITS_AS_ZEROS) not in _CLOCKS or (len(cell) > 8 and cell[-1] == _ZERO):
+        if cell.translate(DIGITS_AS_ZEROS) not in CLOCKS or (len(cell) > 8 and cell[-1] == _ZERO):
             return beyond(cell)
         hour, minute, second = int(cell[:2]), int(cell[3:5]), int(cell[6:8])
         if hour > 23 or minute > 59 or second > 59:
@@ -276,30 +273,19 @@ def _time(branch: bytes, beyond: CellWriter) -> CellWriter:
 
 def _timestamp(branch: bytes, beyond: CellWriter, zone: bytes) -> CellWriter:
     """Returns the writer of timestamps that end with an offset from UTC, which is empty for those without time zone."""
-    # Python also reads other forms, so the text is compared with those that the server prints
-    parse = datetime.fromisoformat
-    shapes = frozenset(b"0000-00-00 " + clock + zone for clock in _CLOCKS)
-    end = -len(zone) or None
+    micros_in = micros_of(zone)
 
     def write(cell: bytes) -> bytes:
-        if cell.translate(_DIGITS_AS_ZEROS) not in shapes or not cell.endswith(zone):
-            return beyond(cell)
-        text = cell[:end]
-        if (text[-1] == _ZERO and len(text) > 19) or text[11:13] == b"24":  # from 3.13 on, Python reads 24:00:00
-            return beyond(cell)
-        try:
-            since = parse(text.decode()) - _EPOCH
-        except ValueError:
-            return beyond(cell)
-        return branch + varint((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds)
+        micros = micros_in(cell)
+        return beyond(cell) if micros is None else branch + varint(micros)
 
     return write
 
 
 def _array_writer(kind: AvroType, branch: bytes, beyond: CellWriter) -> CellWriter:
     write_element = _scalar_writer(kind, _VALUE_BRANCH, _unfit)
-    elements = _elements if kind.is_builtin and kind.form is not AvroForm.DOCUMENT else _exact_elements
-    split = partial(elements, kind=kind)
+    is_document = kind.form is AvroForm.DOCUMENT
+    split = splitter(kind.delimiter, is_builtin=kind.is_builtin, is_document=is_document)
 
     def write(cell: bytes) -> bytes:
         try:
@@ -311,28 +297,3 @@ def _array_writer(kind: AvroType, branch: bytes, beyond: CellWriter) -> CellWrit
         return branch + varint(len(items)) + b"".join(items) + b"\x00"
 
     return write
-
-
-def _elements(cell: bytes, kind: AvroType) -> Sequence[bytes | None]:
-    """Returns the elements of an array of a built-in type. If none has quotes or braces, it looks for commas alone."""
-    if kind.delimiter != "," or b'"' in cell or cell.rfind(b"{") or cell.find(b"}") + 1 != len(cell):
-        return _exact_elements(cell, kind)
-    bare = cell[1:-1].split(b",") if len(cell) > 2 else []
-    return [None if each == b"NULL" else each for each in bare] if b"NULL" in cell else bare
-
-
-def _exact_elements(cell: bytes, kind: AvroType) -> Sequence[bytes | None]:
-    """Returns the elements of an array that JSON writes as a list of values.
-
-    Raises:
-        ValueError: JSON writes it as a string or as lists in a list, or it is not an array.
-    """
-    literal = cell.decode()
-    elements = parse_array(literal, str, kind.delimiter)
-    if elements is None or any(type(each) is list for each in elements):
-        raise ValueError("the array is not flat")
-    if not kind.is_builtin and array_literal(elements) != literal:
-        raise ValueError("the text is not exactly an array's")
-    if kind.form is AvroForm.DOCUMENT and any(each is not None and each.strip() == "null" for each in elements):
-        raise ValueError("readers of JSON could not tell a document from NULL")
-    return [None if each is None else each.encode() for each in elements]

@@ -141,7 +141,8 @@ ACCEPTED = [
     ("topics.names", {"public.orders": "legacy-orders"}),
     ("topics.format", "avro"),
     ("topics.format", "json-schema"),
-    ("topics.formats", {"public.orders": "avro", "public.notes": "json"}),
+    ("topics.format", "protobuf"),
+    ("topics.formats", {"public.orders": "avro", "public.notes": "json", "public.tags": "protobuf"}),
     ("topics.beyond", "text"),
     ("sink.schema", "mirror"),
     ("sink.prefix", "r_"),
@@ -210,7 +211,7 @@ REFUSED = [
     ("topics.names", {"public.a": "t", "public.b": "t"}, 'public.a and public.b both lead to "t"'),
     ("topics.names", {"public.a": "shop.public.b"}, '"shop.public.b" may collide with another table'),
     ("topics.names", {"public.a": "shop.__progress"}, "or an internal topic"),
-    ("topics.format", "xml", "should be 'json', 'avro' or 'json-schema'"),
+    ("topics.format", "xml", "should be 'json', 'avro', 'protobuf' or 'json-schema'"),
     ("topics.formats", {"orders": "avro"}, "write schema.table, for instance public.orders"),
     ("topics.beyond", "round", "should be 'refuse' or 'text'"),
     ("sink", "host=x password=hunter2", "sink: expected keys and values below this key, found str"),
@@ -380,12 +381,15 @@ def test_a_gap_cannot_be_healed_where_no_snapshot_may_be_taken(tmp_path: Path) -
         load(path, {})
 
 
-@pytest.mark.parametrize("topics", [{"format": "json-schema"}, {"formats": {"public.a": "avro"}}])
+@pytest.mark.parametrize(
+    "topics", [{"format": "json-schema"}, {"format": "protobuf"}, {"formats": {"public.a": "avro"}}]
+)
 def test_a_format_with_schemas_needs_a_registry(tmp_path: Path, topics: dict[str, Any]) -> None:
     path = tmp_path / "cdc.yaml"
     path.write_text(yaml.safe_dump(BASE | {"topics": topics, "registry": None}))
     with pytest.raises(
-        ConfigError, match=r"(avro|json-schema) needs a registry that keeps the schemas; add registry: \{url: …\}"
+        ConfigError,
+        match=r"(avro|json-schema|protobuf) needs a registry that keeps the schemas; add registry: \{url: …\}",
     ):
         load(path, {})
 

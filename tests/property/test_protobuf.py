@@ -1,0 +1,154 @@
+"""Protobuf values are read as the JSON of the same rows, byte for byte, and by Google's reader as the same rows."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from cdc.contract.change import Column, Relation, ReplicaIdentity
+from cdc.contract.formats.json_format import JSON
+from cdc.contract.formats.protobuf.reader import ProtobufReader
+from cdc.contract.formats.protobuf.schema import protobuf_schema, read_schema
+from cdc.contract.formats.protobuf.wire import HEAD_BYTES
+from cdc.contract.formats.protobuf.writer import ProtobufWriter
+from cdc.contract.formats.registered import Beyond
+from cdc.contract.schema import table_schema
+from cdc.lab.proof.protobuf_fields import compiled, reader_of
+from cdc.lab.proof.server_text import FormError
+from tests.property.test_avro import _MORE, random_row, random_table
+from tests.support.servers import Database
+from tests.support.soak import times
+from tests.support.value_catalogue import Catalogue, printed_catalogue
+
+SEED = int(os.environ.get("SEED", str(random.SystemRandom().randrange(1 << 32))))
+_ID: Final = 70_000
+
+
+@pytest.fixture
+def catalogue(database: Database) -> Iterator[Catalogue]:
+    with printed_catalogue(database, SEED, _MORE) as found:
+        yield found
+
+
+def schema_of(columns: Sequence[Column], key: tuple[str, ...] = (), *, beyond: Beyond = "text") -> str:
+    relation = Relation(7, "My schema", "1 table", ReplicaIdentity.DEFAULT, tuple(columns))
+    return protobuf_schema(table_schema(relation, key, "t"), "the-bridge", beyond=beyond)
+
+
+@pytest.mark.parametrize("key", [(), ("c",)], ids=["value", "key"])
+def test_every_value_is_read_as_json_has_it(catalogue: Catalogue, key: tuple[str, ...]) -> None:
+    for name, each in catalogue.types.items():
+        columns = [each.column("c")]
+        schema = schema_of(columns, key)
+        writer, reader, json_writer = ProtobufWriter(columns, schema, _ID), ProtobufReader(schema), JSON.writer(columns)
+        for text in each.texts:
+            value = writer.encode((text,))
+            assert value[:HEAD_BYTES] == b"\0" + _ID.to_bytes(4, "big") + b"\0"
+            assert reader.json(value) == json_writer.encode((text,)), f"{name} {text!r}"
+            assert writer.problem(0, text) == ""
+            assert writer.null_documents((text,)) == json_writer.null_documents((text,))
+
+
+def test_without_texts_a_value_is_the_same_or_is_refused(catalogue: Catalogue) -> None:
+    refused: dict[str, list[bytes]] = {}
+    for name, each in catalogue.types.items():
+        columns = [each.column("c")]
+        schema, holding = schema_of(columns, beyond="refuse"), schema_of(columns)
+        writer, reader, json_writer = ProtobufWriter(columns, schema, _ID), ProtobufReader(schema), JSON.writer(columns)
+        with_texts = ProtobufWriter(columns, holding, _ID)
+        (column,) = read_schema(holding).columns
+        for text in each.texts:
+            if problem := writer.problem(0, text):
+                with pytest.raises(ValueError, match=r"topics\.beyond: text"):
+                    writer.encode((text,))
+                assert "topics.beyond: text" in problem
+                made = compiled(holding).message()
+                made.ParseFromString(with_texts.encode((text,))[HEAD_BYTES:])
+                assert [field.number for field, _ in made.ListFields()] == [column.text_number]
+                refused.setdefault(name, []).append(text)
+            else:
+                assert writer.encode((text,)) == with_texts.encode((text,)), f"{name} {text!r}"
+                assert reader.json(writer.encode((text,))) == json_writer.encode((text,)), f"{name} {text!r}"
+    assert refused["timestamptz"] == [text for text in catalogue.types["timestamptz"].texts if not is_plain(text)]
+    assert refused["integer[]"] == [b"{{1,2},{3,4}}", b"[0:2]={7,8,9}", b"{{{1}}}"]
+    assert refused["jsonb[]"] == [b'{"null",NULL}', b"{{1,2},{3,4}}"]
+    assert {"mood[]", "text[]", "box[]", "timestamptz[]"} <= set(refused)
+    assert {name for name in refused if not name.endswith("[]")} <= {"timestamptz", "texts", "timestamptz(3)"}
+
+
+def is_plain(text: bytes) -> bool:
+    """Whether a timestamp is in the years 1 to 9999."""
+    return text[4:5] == b"-" and text[:4].isdigit() and not text.endswith(b"BC")
+
+
+def test_random_rows_are_read_alike_by_us_and_by_google(catalogue: Catalogue) -> None:
+    rng = random.Random(SEED)
+    for _ in range(times(60, soak=1_000)):
+        types, columns, key = random_table(rng, catalogue)
+        if rng.random() < 0.5:  # numbers of columns that were added and dropped
+            numbers = rng.sample(range(1, 1_600), len(columns))
+            columns = [replace(each, number=number) for each, number in zip(columns, numbers, strict=True)]
+        schema = schema_of(columns, key)
+        writer, reader, json_writer = ProtobufWriter(columns, schema, _ID), ProtobufReader(schema), JSON.writer(columns)
+        foreign = reader_of(schema)
+        for _ in range(rng.randint(1, 20)):
+            row = random_row(rng, types, columns, key)
+            value = writer.encode(row)
+            assert reader.json(value) == json_writer.encode(row), f"SEED={SEED} {schema} {row}"
+            found = foreign(value[HEAD_BYTES - 1 :])
+            assert [*found] == [column.name for column in columns]
+            expected = json.loads(json_writer.encode(row))
+            for name, text in found.items():
+                assert same(text, expected[name]), f"SEED={SEED} {name} {text!r} {expected[name]!r} {schema}"
+
+
+def same(text: bytes, expected: Any) -> bool:
+    """Whether a foreign reader's text is the JSON, or the text of an array that is not flat."""
+    found = json.loads(text)
+    return found == expected or (isinstance(found, str) and found.startswith(("{", "[")) and isinstance(expected, list))
+
+
+def test_damaged_values_are_refused_or_are_rows(catalogue: Catalogue) -> None:
+    rng = random.Random(SEED)
+    refused = read = 0
+    for _ in range(times(60, soak=2_000)):
+        types, columns, key = random_table(rng, catalogue)
+        schema = schema_of(columns, key, beyond=rng.choice(("refuse", "text")))
+        writer, reader = ProtobufWriter(columns, schema, _ID), ProtobufReader(schema)
+        foreign = reader_of(schema) if rng.random() < 0.3 else None
+        try:
+            value = writer.encode(random_row(rng, types, columns, key))
+        except ValueError:
+            continue
+        damaged = [value[:length] for length in range(len(value))][-400:]
+        for _ in range(300):
+            flipped = bytearray(value)
+            for _ in range(rng.choice((1, 1, 1, 2, 5))):
+                flipped[rng.randrange(len(value))] = rng.choice((rng.randrange(256), 0xFF, 0x80, 0, 1, 2, 4))
+            damaged.append(bytes(flipped))
+        damaged.append(value + rng.randbytes(rng.randint(1, 3)))
+        damaged.append(value + value[HEAD_BYTES:])
+        for each in damaged:
+            try:
+                found = reader.json(each)
+            except ValueError:
+                refused += 1
+            except Exception as error:  # noqa: BLE001 - that is what must not happen
+                pytest.fail(f"SEED={SEED} {type(error).__name__} {error}: {schema} {each!r}")
+            else:
+                text = found.decode()
+                assert (text[0], text[-1]) == ("{", "}"), f"SEED={SEED}"
+                read += 1
+                if foreign is not None:
+                    try:
+                        foreign(each[HEAD_BYTES - 1 :])
+                    except FormError as error:  # what we take, Google's reader takes
+                        pytest.fail(f"SEED={SEED} {error}: {schema} {each!r}")
+    assert refused > 0
+    assert read > 0
