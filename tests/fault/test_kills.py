@@ -30,8 +30,15 @@ _LONGEST_PAUSE_S = 2.5
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("delivery", ["transactional", pytest.param("idempotent", marks=pytest.mark.long)])
-def test_killed_at_random(own_stack: OwnStack, tmp_path: Path, delivery: str) -> None:
+@pytest.mark.parametrize(
+    ("delivery", "envelope"),
+    [
+        ("transactional", "plain"),
+        ("transactional", "debezium"),
+        pytest.param("idempotent", "plain", marks=pytest.mark.long),
+    ],
+)
+def test_killed_at_random(own_stack: OwnStack, tmp_path: Path, delivery: str, envelope: str) -> None:
     seed = int(os.environ.get("SEED", random.randrange(10**6)))
     sys.stdout.write(f"replay with: make test-fault SEED={seed}\n")
     rng = random.Random(seed)
@@ -39,7 +46,8 @@ def test_killed_at_random(own_stack: OwnStack, tmp_path: Path, delivery: str) ->
     source, replica = (Database("postgres", server.dsn()) for server in servers)
     bank.create(source)
     watcher, writers = bank.Watcher(replica), [bank.Writer(source, rng.randrange(10**6)) for _ in range(2)]
-    with deployed(source, broker.bootstrap, replica, tmp_path, kind=CdcProcess) as deployment:
+    sections = {"topics": {"envelope": envelope}}
+    with deployed(source, broker.bootstrap, replica, tmp_path, sections, CdcProcess) as deployment:
         deployment.deliver(delivery)
         deployment.start()
         for thread in (watcher, *writers):

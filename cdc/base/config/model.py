@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from cdc.base.config import checks, masking, password_file
+from cdc.base.config.debezium import DebeziumConfig
 from cdc.base.config.registry import RegistryConfig
 from cdc.base.config.serve import ServeConfig
 from cdc.base.config.view import ViewConfig
@@ -201,6 +202,10 @@ class TopicsConfig(BaseModel):
     (default, because many readers take no other unions than with null) stops the bridge and names the row; text makes
     each such type a union with string, which holds PostgreSQL's text."""
 
+    envelope: Literal["plain", "debezium"] = "plain"
+    """What a value is: plain (default) the row and nothing else, which is what a compacted topic is for; debezium the
+    row in the change event of Debezium's connector for PostgreSQL, for readers that were written for it."""
+
     def format_of(self, table: str) -> _Format:
         """Returns the format of a table's values, by its qualified name."""
         return self.formats.get(table, self.format)
@@ -296,6 +301,7 @@ class Config(BaseModel):
     snapshot: SnapshotConfig = SnapshotConfig()
     kafka: KafkaConfig
     topics: TopicsConfig = TopicsConfig()
+    debezium: DebeziumConfig = DebeziumConfig()
     registry: RegistryConfig | None = None
     sink: SinkConfig | None = None
     view: ViewConfig | None = None
@@ -325,9 +331,32 @@ class Config(BaseModel):
             raise ValueError(
                 "topics.history keeps rows as JSON: leave it out, or leave out topics.format and topics.formats"
             )
+        if self.topics.envelope == "debezium":
+            self._check_envelope()
         if self.sink is not None:
             checks.replica_targets(self.source.tables, self.sink.tables, self.sink.schema_name, self.sink.prefix)
         return self
+
+    def _check_envelope(self) -> None:
+        if self.topics.needs_registry:
+            raise ValueError(
+                "topics.envelope: debezium writes JSON: leave out topics.format and topics.formats, or the envelope"
+            )
+        if self.topics.history:
+            raise ValueError(
+                "topics.envelope: debezium has the old row already, and a history cannot hold envelopes: leave out "
+                "topics.history or topics.envelope"
+            )
+        if self.topics.beyond == "text":
+            raise ValueError(
+                "topics.beyond: text has no place in Debezium's types; leave it out, and choose "
+                "debezium.decimal_handling_mode: string and debezium.time_precision_mode: isostring, which hold more"
+            )
+        if self.delivery == "idempotent":
+            raise ValueError(
+                "topics.envelope: debezium needs delivery: transactional, so that a delete and its null value are "
+                "readable together"
+            )
 
     @property
     def heals_gaps(self) -> bool:

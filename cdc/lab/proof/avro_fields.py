@@ -47,7 +47,9 @@ def fields_by_registry(url: str) -> ReadFields:
             schema = json.loads(json.loads(answer.read())["schema"])
         return fastavro.parse_schema(schema), {each["name"]: _column(each) for each in schema["fields"]}
 
-    def fields(value: bytes) -> dict[str, bytes]:
+    def fields(value: bytes) -> dict[str, bytes] | None:
+        if value.startswith(b"{"):
+            return None
         magic, schema_id = _HEAD.unpack_from(value)
         if magic != 0:
             raise FormError(f"the value begins with {value[:5]!r}, not with a schema's id")
