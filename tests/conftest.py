@@ -16,7 +16,7 @@ import pytest
 import structlog
 
 from cdc.base import compiled
-from cdc.lab.stack import Kafka, Postgres, PostgresMajor, Redis, RegistryServer, open_redis
+from cdc.lab.stack import AnyRegistry, Kafka, Postgres, PostgresMajor, Redis, open_redis, open_registry
 from cdc.lab.stack.cache import Say
 from tests.suite import FailureRecord
 from tests.support import remedies, shared_broker
@@ -184,9 +184,9 @@ def redis(say: Say) -> Iterator[Redis]:
 
 
 @pytest.fixture(scope="session")
-def registry(say: Say) -> Iterator[RegistryServer]:
-    """The session's schema registry, without authentication. All tests share its subjects: take unique names."""
-    server = RegistryServer.open(say=say)
+def registry(say: Say) -> Iterator[AnyRegistry]:
+    """The session's schema registry, or the one in CDC_REGISTRY_URL. Its subjects are shared: take unique names."""
+    server = open_registry(say=say)
     yield server
     server.close()
 

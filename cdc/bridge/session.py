@@ -60,6 +60,7 @@ from cdc.bridge.source.slot import recent_xid
 from cdc.bridge.source.slot_lock import Holder, lock_holder
 from cdc.bridge.source_side import SourceSide
 from cdc.bridge.topic_watch import TopicWatch
+from cdc.contract.formats.opener import ValueOpener
 from cdc.contract.history import HistoryEncoder
 from cdc.contract.naming import schemas_topic
 from cdc.contract.record import Progress
@@ -233,12 +234,13 @@ class BridgeSession:
         rows = None
         if self._config.delivery == "idempotent":  # which refuses topics.history: the two would not be read together
             rows = RowProducer(self._kafka, max_message_bytes=topics.max_message_bytes)
+        opener = ValueOpener((), again=lambda: registry.successions.definitions)
         return KafkaPublisher(
             self._kafka,
             transactional_id=transactional_id(self._config.name),
             max_message_bytes=history_message_bytes(topics) if topics.history else state_message_bytes(topics),
             envelopes=registry.envelopes,
-            history=HistoryEncoder(registry.histories) if topics.history else None,
+            history=HistoryEncoder(registry.histories, opener.json) if topics.history else None,
             rows=rows,
         )
 

@@ -182,7 +182,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
         LEARN,
         "stack_command",
         "stack_app",
-        "Start a PostgreSQL, a Kafka and a Redis to try things on: yours by URL, in Docker, or embedded.",
+        "Start a PostgreSQL, a Kafka and more to try things on: yours by URL, in Docker, or embedded.",
     ),
 }
 """The commands by name, in the order of ``cdc --help``."""

@@ -86,7 +86,7 @@ def _run(wanted: _DemoOptions) -> bool:
     from cdc.lab.demo.screen import Screen
     from cdc.lab.demo.second_opinion import SecondOpinion
     from cdc.lab.demo.summary import show, where_next
-    from cdc.lab.stack import RegistryServer, open_stack
+    from cdc.lab.stack import open_stack
 
     with ExitStack() as exits:
         screen = exits.enter_context(Screen(Console()))
@@ -96,9 +96,9 @@ def _run(wanted: _DemoOptions) -> bool:
         def say(line: str) -> None:
             screen.say(escape(line))
 
-        stack = exits.enter_context(open_stack(backend=wanted.backend, say=say))
-        registry = exits.enter_context(RegistryServer.open(say=say)) if wanted.format == "avro" else None
-        here = exits.enter_context(place(stack, None if registry is None else registry.url))
+        has_registry = wanted.format != "json"
+        stack = exits.enter_context(open_stack(backend=wanted.backend, with_registry=has_registry, say=say))
+        here = exits.enter_context(place(stack))
         demo = Demo(here, screen, rows, changes, seed)
         exits.enter_context(demo.running())
         with SecondOpinion(here, screen, wanted.report) as opinion:

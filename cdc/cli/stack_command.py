@@ -1,4 +1,4 @@
-"""``cdc stack``: starts a PostgreSQL, a Kafka and a Redis to try things on, with nothing to install."""
+"""``cdc stack``: starts a PostgreSQL, a Kafka, and what else is wanted to try things on, with nothing to install."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cdc.base import extras
 from cdc.base.errors import StackError
 
 stack_app = typer.Typer(
-    help="Start a PostgreSQL, a Kafka and a Redis to try things on: yours by URL, in Docker, or embedded.",
+    help="Start a PostgreSQL, a Kafka and more to try things on: yours by URL, in Docker, or embedded.",
     no_args_is_help=True,
 )
 
@@ -20,7 +20,8 @@ BackendName = Literal["auto", "docker", "embedded"]
 BackendOption = Annotated[
     BackendName,
     typer.Option(
-        help="Where the servers come from; auto: CDC_PG_URL, CDC_KAFKA and CDC_REDIS_URL, else Docker, else embedded."
+        help="Where the servers come from; auto: CDC_PG_URL, CDC_KAFKA, CDC_REDIS_URL and CDC_REGISTRY_URL, else "
+        "Docker, else embedded."
     ),
 ]
 
@@ -30,12 +31,15 @@ def up(
     backend: BackendOption = "auto",
     pg: Annotated[Literal["14", "15", "16", "17", "18"], typer.Option(help="PostgreSQL version.")] = "16",
     redis: Annotated[bool, typer.Option("--redis", help="Start a Redis as well, for views.")] = False,
+    registry: Annotated[
+        bool, typer.Option("--registry", help="Start a schema registry as well, for topics in Avro.")
+    ] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Leave the servers running until: cdc stack down")] = False,
 ) -> None:
     """Start the servers and print how to reach them; Ctrl-C stops and removes them.
 
-    The first start downloads Kafka (45 MB) and, if you ask for them, PostgreSQL 14, 15 or 17 (15 MB each) and Redis
-    (11 MB). The data lie in a temporary directory.
+    The first start downloads Kafka (45 MB) and, if you ask for them, PostgreSQL 14, 15 or 17 (15 MB each), Redis
+    (11 MB) and Apicurio Registry (158 MB). The data lie in a temporary directory.
 
     Examples:
 
@@ -43,7 +47,7 @@ def up(
 
         cdc stack up --pg 18 --backend embedded
 
-        cdc stack up --redis
+        cdc stack up --redis --registry
 
         eval "$(cdc stack up --detach)"     # sets CDC_PG_URL and CDC_KAFKA in this shell
     """
@@ -61,10 +65,14 @@ def up(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt):
         major = cast(PostgresMajor, int(pg))
-        stack = open_stack(backend=backend, major=major, with_redis=redis, detached=detach, say=_tell)
+        stack = open_stack(
+            backend=backend, major=major, with_redis=redis, with_registry=registry, detached=detach, say=_tell
+        )
         typer.echo(f"export CDC_PG_URL='{stack.postgres.dsn()}'\nexport CDC_KAFKA='{stack.kafka.bootstrap}'")
         if stack.redis is not None:
             typer.echo(f"export CDC_REDIS_URL='{stack.redis.url}'")
+        if stack.registry is not None:
+            typer.echo(f"export CDC_REGISTRY_URL='{stack.registry.url}'")
         if detach:
             _tell("the servers keep running; stop them with: cdc stack down")
             return

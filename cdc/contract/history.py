@@ -3,13 +3,14 @@
 ``{"v":1,"op":"u","lsn":"0/1925728","seq":17,"xid":734,"ts":1795190486566123,"schema":"3f2a91c05b7e6d14",
 "new":{…},"old":{…}}`` (no line break), with ``"toast":"newer"`` before ``new`` if the header says so. ``op`` says what
 happened to this key. It is the header's, except for a change of the key: there the header says ``u``, and the history
-says ``d`` for the old key and ``c`` for the new one. ``new`` is the state topic's value, byte for byte. ``old`` is what
-the stream sent of the row before: all columns, those of the identity, or null. Both records of a changed key have it.
+says ``d`` for the old key and ``c`` for the new one. ``new`` is the state topic's value, byte for byte; where that
+is not JSON, the JSON of the same row. ``old`` is what the stream sent of the row before: all columns, those of the
+identity, or null. Both records of a changed key have it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,10 +31,12 @@ class HistoryEncoder:
 
     Args:
         topics: history topic by state topic; looked up each time, so it may grow.
+        as_json: turns a state topic's value into JSON, if it is in another format.
     """
 
-    def __init__(self, topics: Mapping[str, str]) -> None:
+    def __init__(self, topics: Mapping[str, str], as_json: Callable[[bytes], bytes]) -> None:
         self.topics = topics
+        self._as_json = as_json
         self._moved: tuple[bytes, bytes] | None = None
 
     def value(self, value: bytes | None, header: bytes, old: bytes | None) -> bytes:
@@ -58,7 +61,7 @@ class HistoryEncoder:
             ts,
             schema,
             b'"toast":"newer",' if _TOAST in header else b"",
-            value or b"null",
+            b"null" if value is None else self._as_json(value),
             old or b"null",
         )
 

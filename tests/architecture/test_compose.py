@@ -13,7 +13,9 @@ from cdc.base.config import Config, load
 from cdc.base.config.environment import origins
 from cdc.cli.commands import COMMANDS
 from cdc.cli.commands import load as load_command
-from cdc.lab.stack.containers import KAFKA_IMAGE
+from cdc.lab.stack.artefacts import read_lock
+from cdc.lab.stack.containers import KAFKA_IMAGE, REGISTRY_IMAGE
+from cdc.lab.stack.registry import CONFLUENT_PATH, REGISTRY_LOCK
 from tests.architecture.tree import ROOT
 
 TEXT = (ROOT / "docker-compose.yml").read_text()
@@ -33,7 +35,7 @@ def config_of(daemon: str) -> Config:
 
 
 def test_services() -> None:
-    assert set(SERVICES) == {"source", "kafka", "replica", *DAEMONS}
+    assert set(SERVICES) == {"source", "kafka", "registry", "replica", *DAEMONS}
 
 
 def test_is_read_by_old_and_new_compose() -> None:
@@ -109,14 +111,14 @@ def test_services_are_watched_and_restarted() -> None:
 
 def test_paths_exist_and_volumes_are_declared() -> None:
     for name, service in SERVICES.items():
-        for mount in service["volumes"]:
+        for mount in service.get("volumes", ()):
             outside = mount.split(":")[0]
             assert (ROOT / outside).is_file() if outside.startswith(".") else outside in COMPOSE["volumes"], (
                 f"{name}: {mount}"
             )
         if build := service.get("build"):
             assert (ROOT / build["context"] / build["dockerfile"]).is_file()
-    used = {mount.split(":")[0] for service in SERVICES.values() for mount in service["volumes"]}
+    used = {mount.split(":")[0] for service in SERVICES.values() for mount in service.get("volumes", ())}
     assert set(COMPOSE["volumes"]) <= used
 
 
@@ -155,11 +157,31 @@ def test_kafka_is_the_tested_version_and_its_listeners_agree() -> None:
     assert f"127.0.0.1:{advertised['HOST'].split(':')[1]}{listening['HOST']}" in kafka["ports"]
 
 
-def test_image_has_no_extras_and_is_not_root() -> None:
+def test_image_has_one_extra_and_is_not_root() -> None:
     dockerfile = (ROOT / "config/docker/Dockerfile").read_text()
     assert "FROM python:3.11-slim" in dockerfile
     assert re.search(r"^USER \d+$", dockerfile, re.MULTILINE)
-    assert not re.search(r"pip install.*\[", dockerfile)
+    assert re.findall(r"pip install.*\[(.*)\]", dockerfile) == ["registry"]
+
+
+def test_avro_is_one_step_away() -> None:
+    """What is commented out loads, and the registry that it names is the one that is started for it."""
+    lines = (ROOT / "config/docker.yaml").read_text().splitlines()
+    begins = lines.index("# topics:")
+    taken = [
+        line.removeprefix("# ") if place >= begins and line.startswith("# ") else line
+        for place, line in enumerate(lines)
+    ]
+    config = Config.model_validate(yaml.safe_load("\n".join(taken)))
+    registry = SERVICES["registry"]
+    assert config.topics.format == "avro"
+    assert config.registry is not None
+    assert config.registry.url == f"http://registry:8080{CONFLUENT_PATH}"
+    assert registry["image"] == REGISTRY_IMAGE
+    assert REGISTRY_IMAGE.endswith(":" + next(iter(read_lock(REGISTRY_LOCK))).version)
+    assert registry["ports"] == ["127.0.0.1:8081:8080"]
+    assert registry["environment"]["APICURIO_KAFKASQL_BOOTSTRAP_SERVERS"] == config.kafka.bootstrap
+    assert registry["profiles"] == ["registry"], "who writes JSON needs none"
 
 
 def test_image_is_built_from_all_that_its_packages_need() -> None:

@@ -185,7 +185,10 @@ def bookkeeping_seeds() -> Iterator[bytes]:
         yield joined(choice, [write(each)])
     yield joined(0, [known_topic.known_topic_key("shop.public.t")])
     yield joined(0, [membership.membership_key("public.t")])
-    yield joined(0, [history.HistoryEncoder({}).value(b'{"id":1}', _HEADER.replace(b"=ab", b"=" + b"a" * 16), b"{}")])
+    yield joined(
+        0,
+        [history.HistoryEncoder({}, bytes).value(b'{"id":1}', _HEADER.replace(b"=ab", b"=" + b"a" * 16), b"{}")],
+    )
 
 
 def batch_headers(data: bytes) -> None:

@@ -327,10 +327,6 @@ class Config(BaseModel):
             )
         if self.topics.needs_registry and self.registry is None:
             raise ValueError("topics.format: avro needs a registry that keeps the schemas; add registry: {url: …}")
-        if self.topics.needs_registry and self.topics.history:
-            raise ValueError(
-                "topics.history keeps rows as JSON: leave it out, or leave out topics.format and topics.formats"
-            )
         if self.topics.envelope == "debezium":
             self._check_envelope()
         if self.sink is not None:

@@ -29,6 +29,7 @@ READ_ELSEWHERE: Final = frozenset(
         "CDC_PG_URL",
         "CDC_PURE_PYTHON",
         "CDC_REDIS_URL",
+        "CDC_REGISTRY_URL",
     }
 )
 """Variables that are not keys of the configuration, but are read elsewhere."""

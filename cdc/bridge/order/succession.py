@@ -101,6 +101,11 @@ class Successions:
         return {each.schema_id: each for definition in known for each in definition.written}
 
     @property
+    def definitions(self) -> list[TableSchema]:
+        """Every definition that a topic was written with."""
+        return list(self._by_fingerprint.values())
+
+    @property
     def newest(self) -> Iterable[TableSchema]:
         """The definitions that the topics were last written with, one for each topic."""
         return self._by_topic.values()

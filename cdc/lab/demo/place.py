@@ -75,7 +75,7 @@ class DemoPlace:
 
 
 @contextmanager
-def place(stack: Stack, registry_url: str | None = None) -> Iterator[DemoPlace]:
+def place(stack: Stack) -> Iterator[DemoPlace]:
     """Make a place on these servers. On the user's own servers, it gets a unique name and is removed at the end."""
     given = isinstance(stack.postgres, GivenPostgres) or isinstance(stack.kafka, GivenKafka)
     name = f"shop_{secrets.token_hex(3)}" if given else "shop"
@@ -95,7 +95,7 @@ def place(stack: Stack, registry_url: str | None = None) -> Iterator[DemoPlace]:
                 directory=Path(directory),
                 bridge_port=free_port(),
                 sink_port=free_port(),
-                registry_url=registry_url,
+                registry_url=None if stack.registry is None else stack.registry.url,
             )
         finally:
             if given:

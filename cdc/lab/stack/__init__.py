@@ -1,4 +1,4 @@
-"""Provides real PostgreSQL, Kafka and Redis (given by URL, in containers, or embedded), and a schema registry."""
+"""Provides real PostgreSQL, Kafka, Redis and schema registry: given by URL, in containers, or embedded."""
 
 from cdc.lab.stack.binaries import PostgresMajor
 from cdc.lab.stack.choice import Backend, Choice, choose, probe
@@ -6,9 +6,21 @@ from cdc.lab.stack.kafka import KafkaBroker
 from cdc.lab.stack.postgres import PostgresServer
 from cdc.lab.stack.redis_server import RedisServer
 from cdc.lab.stack.registry import RegistryServer
-from cdc.lab.stack.stack import Kafka, Postgres, Redis, Stack, open_kafka, open_postgres, open_redis, open_stack
+from cdc.lab.stack.stack import (
+    AnyRegistry,
+    Kafka,
+    Postgres,
+    Redis,
+    Stack,
+    open_kafka,
+    open_postgres,
+    open_redis,
+    open_registry,
+    open_stack,
+)
 
 __all__ = [
+    "AnyRegistry",
     "Backend",
     "Choice",
     "Kafka",
@@ -24,6 +36,7 @@ __all__ = [
     "open_kafka",
     "open_postgres",
     "open_redis",
+    "open_registry",
     "open_stack",
     "probe",
 ]

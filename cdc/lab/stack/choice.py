@@ -1,4 +1,7 @@
-"""Decides which PostgreSQL, Kafka and Redis to use, and says why: given by URL, else containers, else embedded."""
+"""Decides which PostgreSQL, Kafka, Redis and schema registry to use, and says why.
+
+First come those given by URL, then containers, then embedded ones.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,17 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from cdc.base.errors import StackError
-from cdc.lab.stack.containers import KAFKA_IMAGE, REDIS_IMAGE, postgres_image
+from cdc.lab.stack.containers import KAFKA_IMAGE, REDIS_IMAGE, REGISTRY_IMAGE, postgres_image
 from cdc.lab.stack.engine import why_not_docker
 
 Backend = Literal["auto", "docker", "embedded"]
-Server = Literal["PostgreSQL", "Kafka", "Redis"]
+Server = Literal["PostgreSQL", "Kafka", "Redis", "Registry"]
 
 URL_VARIABLES: Mapping[Server, str] = {
     "PostgreSQL": "CDC_PG_URL",
     "Kafka": "CDC_KAFKA",
     "Redis": "CDC_REDIS_URL",
+    "Registry": "CDC_REGISTRY_URL",
 }
 
 
@@ -63,7 +67,8 @@ def choose(server: Server, *, url: str | None = None, backend: Backend = "auto",
     url = os.environ.get(variable)
     if url:
         return Choice(server, "url", f"{variable} is set", url)
-    image = {"PostgreSQL": postgres_image(pg_major), "Kafka": KAFKA_IMAGE, "Redis": REDIS_IMAGE}[server]
+    images = {"Kafka": KAFKA_IMAGE, "Redis": REDIS_IMAGE, "Registry": REGISTRY_IMAGE}
+    image = images.get(server) or postgres_image(pg_major)
     missing = why_not_docker(image)
     if missing:
         return Choice(server, "embedded", f"{variable} is not set and {missing}")

@@ -1,4 +1,7 @@
-"""PostgreSQL, Kafka and Redis in Docker containers, through testcontainers; used only if an engine really answers."""
+"""PostgreSQL, Kafka, Redis and a schema registry in Docker containers, through testcontainers.
+
+They are used only if an engine really answers.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from cdc.base.errors import StackError
 from cdc.lab.stack.embedded import free_port, wait_until
 from cdc.lab.stack.kafka import SETTINGS
 from cdc.lab.stack.redis_server import answers
+from cdc.lab.stack.registry import CONFLUENT_PATH, registry_answers
 from cdc.lab.stack.running import ServerRecord, sweep
 
 if TYPE_CHECKING:
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
 
 KAFKA_IMAGE = "apache/kafka:4.2.2"
 REDIS_IMAGE = "redis:7.2"
+REGISTRY_IMAGE = "apicurio/apicurio-registry:3.3.3"
 
 _START_TIMEOUT_S = 120.0
 
@@ -165,6 +170,23 @@ class RedisContainer(_Container):
 
     def _answers(self) -> bool:
         return answers(*self._address())
+
+
+class RegistryContainer(_Container):
+    """Apicurio Registry without authentication, which keeps its schemas in memory only."""
+
+    def __init__(self, *, detached: bool) -> None:
+        sweep()
+        container = _new(REGISTRY_IMAGE)
+        publish(container, 8080)
+        super().__init__("Registry", container, detached=detached)
+        self._start(lambda: self.url, lambda: registry_answers(self.url))
+
+    @property
+    def url(self) -> str:
+        """The URL for clients of Confluent's API."""
+        host, port = self._container.get_container_host_ip(), self._container.get_exposed_port(8080)
+        return f"http://{host}:{port}{CONFLUENT_PATH}"
 
 
 def publish(container: Any, port: int, host_port: int | None = None) -> None:

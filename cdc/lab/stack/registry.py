@@ -7,6 +7,7 @@ https://www.apicur.io/registry/docs/apicurio-registry/3.2.x/getting-started/asse
 from __future__ import annotations
 
 import hashlib
+import http.client
 import os
 import shutil
 import signal
@@ -29,8 +30,8 @@ REGISTRY_LOCK = Path(__file__).with_name("registry.lock")
 
 _JAVA = 21  # Apicurio Registry 3.3
 _HEAP_MB = 192
-_PATH = "/apis/ccompat/v7"
-_INSTEAD = "use a registry of your own"
+CONFLUENT_PATH = "/apis/ccompat/v7"
+_INSTEAD = "set CDC_REGISTRY_URL to your own registry"
 
 _SETTINGS: Mapping[str, str] = {
     "quarkus.http.host": HOST,
@@ -84,7 +85,7 @@ class RegistryServer(EmbeddedServer):
     @property
     def url(self) -> str:
         """The URL for clients of Confluent's API."""
-        return f"http://{HOST}:{self.port}{_PATH}"
+        return f"http://{HOST}:{self.port}{CONFLUENT_PATH}"
 
     def stop(self) -> None:
         """Stop the registry, with SIGKILL after 15 seconds; does nothing if it is not running."""
@@ -111,15 +112,20 @@ class RegistryServer(EmbeddedServer):
         return os.environ
 
     def _answers(self) -> bool:
-        # Not through the proxy that the environment may name
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        try:
-            opener.open(f"{self.url}/subjects", timeout=2).close()
-        except urllib.error.HTTPError as error:
-            return error.code == HTTPStatus.UNAUTHORIZED  # it serves those who log in
-        except OSError:
-            return False
-        return True
+        return registry_answers(self.url)
+
+
+def registry_answers(url: str, timeout_s: float = 2) -> bool:
+    """Whether a schema registry answers at this URL of Confluent's API, if only to say that one must log in."""
+    # Not through the proxy that the environment may name
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        opener.open(f"{url}/subjects", timeout=timeout_s).close()
+    except urllib.error.HTTPError as error:
+        return error.code == HTTPStatus.UNAUTHORIZED
+    except (OSError, ValueError, http.client.HTTPException):
+        return False
+    return True
 
 
 def fetch_registry(*, say: Say = silent, download: Download | None = None) -> Path:

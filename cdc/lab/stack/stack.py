@@ -1,4 +1,4 @@
-"""Opens PostgreSQL and Kafka together, and Redis if it is wanted: given ones, in containers, or embedded."""
+"""Opens PostgreSQL and Kafka together, and what else is wanted: given ones, in containers, or embedded."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from cdc.base.errors import StackError
 from cdc.lab.stack.binaries import PostgresMajor
 from cdc.lab.stack.cache import Say, silent
 from cdc.lab.stack.choice import Backend, choose
-from cdc.lab.stack.containers import KafkaContainer, PostgresContainer, RedisContainer
+from cdc.lab.stack.containers import KafkaContainer, PostgresContainer, RedisContainer, RegistryContainer
 from cdc.lab.stack.kafka import KafkaBroker
 from cdc.lab.stack.postgres import PostgresServer
 from cdc.lab.stack.redis_server import RedisServer, answers
+from cdc.lab.stack.registry import RegistryServer, registry_answers
 
 CONNECT_TIMEOUT_S = 10
 _REDIS_PORT = 6379
@@ -57,6 +58,17 @@ class Redis(Protocol):
 
     def close(self) -> None:
         """Stop and remove the server if it was started here."""
+
+
+class AnyRegistry(Protocol):
+    """A schema registry, given or started here."""
+
+    @property
+    def url(self) -> str:
+        """The URL for clients of Confluent's API."""
+
+    def close(self) -> None:
+        """Stop and remove the registry if it was started here."""
 
 
 @dataclass(frozen=True)
@@ -96,17 +108,28 @@ class GivenRedis:
 
 
 @dataclass(frozen=True)
+class GivenRegistry:
+    """The user's own schema registry."""
+
+    url: str
+
+    def close(self) -> None:
+        """Do nothing: the registry is the user's."""
+
+
+@dataclass(frozen=True)
 class Stack:
-    """The servers; a context manager that stops and removes those that were started here. Redis is optional."""
+    """The servers; a context manager that stops and removes those that were started here. The last two are optional."""
 
     postgres: Postgres
     kafka: Kafka
     redis: Redis | None = None
+    registry: AnyRegistry | None = None
 
     def close(self) -> None:
         """Stop and remove the servers that were started here."""
         with ExitStack() as cleanup:
-            for server in (self.postgres, self.kafka, self.redis):
+            for server in (self.postgres, self.kafka, self.redis, self.registry):
                 if server is not None:
                     cleanup.callback(server.close)
 
@@ -211,6 +234,29 @@ def open_redis(
     return RedisServer.open(detached=detached, say=say)
 
 
+def open_registry(
+    *, url: str | None = None, backend: Backend = "auto", detached: bool = False, say: Say = silent
+) -> AnyRegistry:
+    """Open the schema registry that ``choose`` selects. If it is started here, it is empty and lets anybody in.
+
+    Raises:
+        StackError: the registry does not answer, or cannot be started.
+    """
+    choice = choose("Registry", url=url, backend=backend)
+    say(str(choice))
+    if choice.backend == "url":
+        if not registry_answers(choice.url, CONNECT_TIMEOUT_S):
+            raise StackError(
+                "no schema registry answers at the given URL",
+                remedy="correct CDC_REGISTRY_URL: it is where Confluent's API begins, such as http://host:8081, or "
+                "http://host:8080/apis/ccompat/v7 for Apicurio",
+            )
+        return GivenRegistry(choice.url)
+    if choice.backend == "docker":
+        return RegistryContainer(detached=detached)
+    return RegistryServer.open(detached=detached, say=say)
+
+
 def open_stack(
     *,
     postgres_url: str | None = None,
@@ -218,6 +264,7 @@ def open_stack(
     backend: Backend = "auto",
     major: PostgresMajor = 16,
     with_redis: bool = False,
+    with_registry: bool = False,
     for_tests: bool = False,
     detached: bool = False,
     say: Say = silent,
@@ -235,5 +282,8 @@ def open_stack(
         )
         started.callback(postgres.close)
         redis = open_redis(backend=backend, detached=detached, say=say) if with_redis else None
+        if redis is not None:
+            started.callback(redis.close)
+        registry = open_registry(backend=backend, detached=detached, say=say) if with_registry else None
         started.pop_all()
-    return Stack(postgres, kafka, redis)
+    return Stack(postgres, kafka, redis, registry)

@@ -28,6 +28,7 @@ from cdc.kafka.registry import SchemaRegistry
 from cdc.kafka.replay.definitions import read_definitions
 from cdc.lab.stack import RegistryServer
 from tests.integration.bridge.test_type_matrix import prepare
+from tests.integration.topics.history.reading import assert_history, parsed
 from tests.support.deployment import Deploy, Deployment
 from tests.support.names import unique
 from tests.support.serve_process import ServeProcess
@@ -148,6 +149,25 @@ def test_a_registry_that_is_away_keeps_only_new_schemas_waiting(
     own_registry.restart()
     deployment.wait_equal("public.t", "public.late")
     deployment.assert_equal("public.t", "public.late")
+
+
+def test_a_history_tells_the_rows_in_json(deploy: Deploy, database: Database, registry: RegistryServer) -> None:
+    """It goes on through another schema, another session, and values that their type cannot hold."""
+    database.execute("CREATE TABLE t (id integer PRIMARY KEY, a numeric(6,2), at timestamptz)")
+    deployment = in_avro(deploy, registry, topics={"partitions": 1, "history": ["public.*"], "beyond": "text"})
+    deployment.start_bridge()
+    database.execute("INSERT INTO t VALUES (1, 1.50, '2026-11-27 12:00:00.5Z'), (2, 'NaN', 'infinity')")
+    database.execute("ALTER TABLE t ADD COLUMN b jsonb DEFAULT 'null'")
+    database.execute("UPDATE t SET a = NULL WHERE id = 1")
+    deployment.wait_published()
+    deployment.bridge.stop()
+    database.execute("UPDATE t SET id = 3 WHERE id = 2")
+    deployment.start_bridge()
+    database.execute("TRUNCATE t")
+    assert_history(deployment, "public.t")
+    found = [each.new for each in parsed(deployment, "public.t")]
+    assert {"id": "3", "a": '"NaN"', "at": '"infinity"', "b": "null"} in found
+    assert all(each.value is None or each.value[:1] == b"\0" for each in deployment.records("public.t"))
 
 
 def test_another_format_begins_the_topic_anew_or_is_refused(

@@ -57,7 +57,8 @@ def test_every_type_is_read_by_every_job(
     deployment = in_avro(deploy, registry, topics={"partitions": 1, "beyond": "text"})
     with prepare(database) as connection:
         prepare(replica).close()
-        tables = matrix_tables(connection)
+        # What old rows look like means nothing to Spark
+        tables = [table for table in matrix_tables(connection) if not table.full]
         names = [table.qualified for table in tables]
         for table in tables:
             table.create(connection)

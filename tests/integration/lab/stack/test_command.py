@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from cdc.lab.stack.redis_server import answers
+from cdc.lab.stack.registry import registry_answers
 from tests.support.sampling import sampled
 
 COMMAND = [sys.executable, "-c", "from cdc.cli.stack_command import stack_app; stack_app(prog_name='cdc stack')"]
@@ -59,16 +60,23 @@ def test_in_the_foreground_the_servers_end_with_the_command(own_cache, end):
     assert list((own_cache / "running").iterdir()) == []
 
 
-def test_a_redis_comes_when_asked_for(own_cache):
-    up = run("up", "--detach", "--redis")
+def test_what_else_is_asked_for_comes_too(own_cache):
+    up = run("up", "--detach", "--redis", "--registry")
     try:
+        url = re.search(
+            r"^export CDC_REGISTRY_URL='(http://127\.0\.0\.1:\d+/apis/ccompat/v7)'$", up.stdout, re.MULTILINE
+        )
+        assert url, up.stdout + up.stderr
+        assert registry_answers(url[1])
         address = re.search(r"^export CDC_REDIS_URL='redis://127\.0\.0\.1:(\d+)/0'$", up.stdout, re.MULTILINE)
         assert address, up.stdout + up.stderr
         assert answers("127.0.0.1", int(address[1]))
-        assert len(re.findall(r"^running: .* detached, data in ", run("status").stdout, re.MULTILINE)) == 3
+        assert len(re.findall(r"^running: .* detached, data in ", run("status").stdout, re.MULTILINE)) == 4
     finally:
         down = run("down")
     assert "stopped Redis" in down.stderr
+    assert "stopped Registry" in down.stderr
+    assert not registry_answers(url[1])
     assert "running: nothing" in run("status").stdout
 
 

@@ -9,10 +9,11 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from cdc.lab.stack import open_redis, open_stack
-from cdc.lab.stack.containers import KAFKA_IMAGE, REDIS_IMAGE, postgres_image
+from cdc.lab.stack import open_redis, open_registry, open_stack
+from cdc.lab.stack.containers import KAFKA_IMAGE, REDIS_IMAGE, REGISTRY_IMAGE, postgres_image
 from cdc.lab.stack.engine import why_not_docker
 from cdc.lab.stack.redis_server import answers
+from cdc.lab.stack.registry import registry_answers
 from cdc.lab.stack.running import running
 
 
@@ -43,5 +44,15 @@ def test_redis_in_a_container():
     server = open_redis(backend="docker")
     address = urlsplit(server.url)
     assert answers(address.hostname or "", address.port or 0)
+    server.close()
+    assert server.url not in {entry.url for entry in running()}
+
+
+def test_a_registry_in_a_container():
+    reason = why_not_docker(REGISTRY_IMAGE)
+    if reason:
+        pytest.skip(reason)
+    server = open_registry(backend="docker")
+    assert registry_answers(server.url)
     server.close()
     assert server.url not in {entry.url for entry in running()}

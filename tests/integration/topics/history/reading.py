@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from cdc.contract.formats.opener import ValueOpener
 from cdc.contract.history import HistoryRecord, parse_history
-from cdc.contract.naming import history_topic
+from cdc.contract.naming import history_topic, schemas_topic
 from cdc.contract.ports import StoredRecord
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.kafka.replay.definitions import read_definitions
 from tests.support.deployment import Deployment
 from tests.support.topic_audit import read_records
 
@@ -40,6 +43,8 @@ def assert_history(deployment: Deployment, *tables: str) -> None:
     The state topics must not have been compacted yet.
     """
     deployment.assert_published(*tables)
+    admin = BrokerAdmin({"bootstrap.servers": deployment.bootstrap})
+    opener = ValueOpener(read_definitions(admin, schemas_topic(deployment.name)))
     for table in tables:
         state, history = deployment.records(table), history_of(deployment, table)
         assert state, f"{table}: no record, nothing is shown"
@@ -50,11 +55,12 @@ def assert_history(deployment: Deployment, *tables: str) -> None:
             for one, other in zip(records, told, strict=False):
                 assert (other.key, other.header) == (one.key, one.header)
                 assert other.value is not None
-                assert b',"new":%b,"old":' % (one.value or b"null") in other.value
+                new = b"null" if one.value is None else opener.json(one.value)
+                assert b',"new":%b,"old":' % new in other.value
                 _assert_header(other)
             assert len(told) == len(records)
         latest = {record.key: record.value for record in state}
-        live = {key: value for key, value in latest.items() if value is not None}
+        live = {key: opener.json(value) for key, value in latest.items() if value is not None}
         assert {**fold(history)} == live
 
 

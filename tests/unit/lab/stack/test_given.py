@@ -6,7 +6,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from cdc.base.errors import StackError
-from cdc.lab.stack import open_kafka, open_postgres
+from cdc.lab.stack import open_kafka, open_postgres, open_registry
 from cdc.lab.stack.stack import GivenPostgres
 
 
@@ -30,3 +30,11 @@ def test_a_given_kafka_that_does_not_answer_is_refused(monkeypatch):
     monkeypatch.setattr("cdc.lab.stack.stack.CONNECT_TIMEOUT_S", 1)
     with pytest.raises(StackError, match=r"the given Kafka 127\.0\.0\.1:1 does not answer"):
         open_kafka(bootstrap="127.0.0.1:1")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "localhost:x"])
+def test_a_given_registry_that_does_not_answer_is_refused_without_its_password(address):
+    with pytest.raises(StackError, match="no schema registry answers at the given URL") as refused:
+        open_registry(url=f"http://me:secret@{address}")
+    assert "secret" not in str(refused.value)
+    assert "CDC_REGISTRY_URL" in refused.value.remedy

@@ -44,4 +44,4 @@ def test_a_failed_download_says_what_else_there_is(packed):
 
     with pytest.raises(StackError, match=r"cannot download org\.example:registry:1\.0") as refused:
         fetch_registry(download=offline)
-    assert "or use a registry of your own" in refused.value.remedy
+    assert "CDC_REGISTRY_URL" in refused.value.remedy
