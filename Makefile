@@ -24,7 +24,7 @@ DEMO_STAMP := $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo browser promtool test test-pure test-long test-unit test-integration test-matrix test-install soak world fuzz mutation test-fault check lock bench bench-spark bench-view site clean
+.PHONY: help demo browser promtool test test-pure test-long test-readers test-unit test-integration test-matrix test-install soak world fuzz mutation test-fault check lock bench bench-spark bench-view site clean
 
 help: ## what there is to run
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -84,6 +84,9 @@ test-pure: $(STAMP) ## what has a twin in C, without it: the part of the suite t
 
 test-long: $(STAMP) ## what takes minutes and guards what seldom changes: jobs on a Spark cluster, every benchmark
 	@$(BIN)/python -m pytest tests -m long --durations=10
+
+test-readers: $(STAMP) ## readers that others wrote (Java, Go, JavaScript, Flink, Spark, Kafka Connect …) in each format
+	@$(BIN)/python -m pytest -m '' tests/readers
 
 test-unit: $(STAMP) ## unit and architecture rings only (seconds)
 	@$(BIN)/python -m pytest tests/unit tests/architecture

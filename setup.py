@@ -6,6 +6,7 @@ look for each file that was promised.
 
 from __future__ import annotations
 
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -40,6 +41,17 @@ class BuildWhatCanBeBuilt(build_ext):
         self.extensions = [each for each in self.extensions if each not in extensions]
 
 
+def _hash(source: Path) -> str:
+    """Returns the hash by which a module that is older than its source is noticed."""
+    specification = spec_from_file_location("compiled", Path("cdc", "base", "compiled.py"))
+    assert specification is not None
+    assert specification.loader is not None
+    compiled = module_from_spec(specification)
+    specification.loader.exec_module(compiled)
+    found: bytes = compiled.source_hash(source)
+    return found.decode()
+
+
 def twins() -> list[Extension]:
     """Every ``.pyx`` of the package, as C; none where there is no Cython."""
     sources = sorted(Path("cdc").glob("**/_*.pyx"))
@@ -47,7 +59,16 @@ def twins() -> list[Extension]:
         from Cython.Build import cythonize
     except ImportError:
         return []
-    modules = [Extension(".".join(each.with_suffix("").parts), [str(each)]) for each in sources]
+    declared = [str(each) for each in Path("cdc").glob("**/_*.pxd")]
+    modules = [
+        Extension(
+            ".".join(each.with_suffix("").parts),
+            [str(each)],
+            depends=declared,
+            define_macros=[("CDC_SOURCE", f'"{_hash(each)}"')],
+        )
+        for each in sources
+    ]
     extensions: list[Extension] = cythonize(modules, build_dir="build", language_level=3)
     return extensions
 

@@ -3,11 +3,18 @@
 Some modules of the hot path have a twin in C, written in Cython (``_name.pyx``). The twin takes ordinary rows and
 declines all others, which then go through Python, so that errors are raised in one place. An installation that was
 built without a C compiler has no twins; it does the same at about half the speed.
+
+Each twin holds a hash of the source that it was built from. In a checkout, where the source lies beside it, a twin of
+another source is not used: after an update, it might do what the Python code does not expect any more.
 """
 
 from __future__ import annotations
 
 import importlib
+import re
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
 from typing import Any, Final
 
 TWINS: Final = (
@@ -21,6 +28,8 @@ TWINS: Final = (
     "cdc.sink.postgres._fresh",
 )
 
+_PACKAGE: Final = Path(__file__).resolve().parents[1]
+_CIMPORTED: Final = re.compile(rb"^from (cdc\.[\w.]+) cimport ", re.MULTILINE)
 _is_avoided = False
 
 
@@ -32,12 +41,40 @@ def avoid() -> None:
 
 def twin(name: str) -> Any:
     """Returns a module in C; None if it is not built or not to be used. Ask when making an object, not on import."""
-    if _is_avoided:
-        return None
+    return None if _is_avoided else _imported(name)
+
+
+@cache
+def _imported(name: str) -> Any:
     try:
-        return importlib.import_module(name)
-    except ImportError:
+        module = importlib.import_module(name)
+    except (ImportError, ValueError):  # ValueError: it was built with another layout of what it takes from a third one
         return None
+    source = Path(str(module.__file__)).with_name(f"{name.rpartition('.')[2]}.pyx")
+    if source.exists() and getattr(module, "SOURCE", b"") != source_hash(source):
+        _tell_of_stale_modules()
+        return None
+    return module
+
+
+def source_hash(source: Path) -> bytes:
+    """Returns the hash of a module's source, and of the declarations (``.pxd``) of ours that it names."""
+    text = source.read_bytes()
+    digest = blake2b(text, digest_size=8)
+    for name in _CIMPORTED.findall(text):
+        _, *rooms, module = name.decode().split(".")
+        digest.update(_PACKAGE.joinpath(*rooms, f"{module}.pxd").read_bytes())
+    return digest.hexdigest().encode()
+
+
+@cache  # once for all of them
+def _tell_of_stale_modules() -> None:
+    import structlog  # not there when setup.py asks for a hash
+
+    structlog.get_logger("cdc").warning(
+        "modules in C are older than their sources: Python does their work, at about half the speed",
+        remedy="build them again: python setup.py build_ext --inplace, or install the checkout again",
+    )
 
 
 def language() -> str:

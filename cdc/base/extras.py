@@ -13,7 +13,7 @@ Extra = Literal["embedded", "registry", "spark", "view"]
 _DOWNLOADS: Final = ("filelock", "jgo", "platformdirs", "psutil")
 _NEEDED: Final[Mapping[Extra, tuple[str, ...]]] = {
     "embedded": _DOWNLOADS,
-    "registry": ("attrs", "authlib", "cachetools", "fastavro"),
+    "registry": ("attrs", "authlib", "cachetools", "fastavro", "jsonschema_rs"),
     "spark": ("pandas", "pyspark", *_DOWNLOADS),
     "view": ("httptools", "lmdb", "redis", "sortedcontainers", "starlette", "uvicorn", "uvloop"),
 }

@@ -96,7 +96,8 @@ def damages(schema: TableSchema) -> list[tuple[str, str]]:
         kind = kind_of(column.sql_type)
         if kind.kind is Kind.DOCUMENT:
             text = "objects, arrays, numbers and booleans arrive as NULL, strings without their quotes"
-            found.append((column.name, f"{column.sql_type}: {text}"))
+            stops = f"a column of type {column.sql_type} refuses these, which stops the connector"
+            found.append((column.name, f"{column.sql_type}: {text}; {stops}"))
         elif kind.kind in FLOATS:
             found.append((column.name, f"{column.sql_type}: NaN and the infinities arrive as 0.0"))
         if kind.is_array:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, NamedTuple
 import typer
 
 from cdc.base import extras, interrupts
+from cdc.contract.record import FormatName
 
 _DOES_NOT_HOLD = 1
 
@@ -32,8 +33,8 @@ def demo(
         typer.Option(help="Where the servers come from; auto: CDC_PG_URL and CDC_KAFKA, else Docker, else embedded."),
     ] = "auto",
     format_: Annotated[
-        Literal["json", "avro"],
-        typer.Option("--format", help="How values are written; avro starts a schema registry as well."),
+        FormatName,
+        typer.Option("--format", help="How values are written; all but json start a schema registry as well."),
     ] = "json",
 ) -> None:
     """Run everything once on real servers, and prove that nothing is lost, duplicated or reordered.
@@ -70,13 +71,13 @@ class _DemoOptions(NamedTuple):
     keep: bool
     report: Path
     backend: Literal["auto", "embedded", "docker"]
-    format: Literal["json", "avro"]
+    format: FormatName
 
 
 def _run(wanted: _DemoOptions) -> bool:
     extras.require("embedded", "cdc demo")
-    if wanted.format == "avro":
-        extras.require("registry", "cdc demo --format avro")
+    if wanted.format != "json":
+        extras.require("registry", f"cdc demo --format {wanted.format}")
     # Imported here, because the servers' libraries are optional.
     from rich.console import Console
     from rich.markup import escape
@@ -98,7 +99,7 @@ def _run(wanted: _DemoOptions) -> bool:
 
         has_registry = wanted.format != "json"
         stack = exits.enter_context(open_stack(backend=wanted.backend, with_registry=has_registry, say=say))
-        here = exits.enter_context(place(stack))
+        here = exits.enter_context(place(stack, wanted.format))
         demo = Demo(here, screen, rows, changes, seed)
         exits.enter_context(demo.running())
         with SecondOpinion(here, screen, wanted.report) as opinion:

@@ -29,6 +29,7 @@ from cdc.ops.jobs.answers import SOMETHING_WRONG, answering
 from cdc.topics.bridge import ConfiguredBridge
 from cdc.topics.cluster import Cluster
 from cdc.topics.display import as_document, as_lines, as_table, as_title
+from cdc.topics.formats import FormatsOfRows
 from cdc.topics.inspection import inspect
 from cdc.topics.lint import Lint, Subject, lint
 from cdc.topics.partitioner import PlacementCensus
@@ -162,17 +163,21 @@ def lint_topics(
 
 
 def _looked_at(subject: Subject, records: Iterable[KeyRead], bridge: ConfiguredBridge | None) -> Subject:
-    """Returns the subject with what its records show: no key, an empty value, or not written by the bridge."""
+    """Returns the subject with what its records show: no key, an empty value, not written by the bridge, formats."""
     keyless = empty = looked_at = 0
     foreign = None if bridge is None else bridge.records_of(subject.topic)
+    formats = FormatsOfRows({} if bridge is None else bridge.written(subject.topic))
     for record in records:
         looked_at += 1
         keyless += record.key is None
         empty += record.is_empty
+        formats.add(record.partition, record.key, record.head)
         if foreign is not None:
             foreign.add(record.partition, record.offset, record.key, record.header)
     others = () if bridge is None or foreign is None else foreign.found(bridge.published_by_now())
-    return dataclasses.replace(subject, keyless=keyless, empty=empty, looked_at=looked_at, foreign=others)
+    return dataclasses.replace(
+        subject, keyless=keyless, empty=empty, looked_at=looked_at, foreign=others, formats=formats.found()
+    )
 
 
 @topics_app.command("partitioner")

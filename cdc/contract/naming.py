@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from cdc.base.errors import ConfigError
 from cdc.base.table_names import qualified
@@ -52,9 +52,21 @@ def schemas_topic(name: str) -> str:
     return f"{name}.__schemas"
 
 
-def subject(topic: str) -> str:
-    """Returns the registry's subject for the values of a topic (Confluent's TopicNameStrategy)."""
-    return f"{topic}-value"
+SubjectStrategy: TypeAlias = Literal["topic", "record", "topic-record"]
+"""What names the subjects of a registry: Confluent's TopicNameStrategy, RecordNameStrategy, TopicRecordNameStrategy."""
+
+
+def subject(topic: str, record: str = "", strategy: SubjectStrategy = "topic", context: str | None = None) -> str:
+    """Returns the registry's subject for the values of a topic.
+
+    Args:
+        topic: the state topic.
+        record: the name of the record in the schema; needed by every strategy but ``topic``.
+        strategy: what names subjects.
+        context: the registry's context that holds the subject; None for the default one.
+    """
+    names = {"topic": f"{topic}-value", "record": record, "topic-record": f"{topic}-{record}"}
+    return names[strategy] if context is None else f":.{context}:{names[strategy]}"
 
 
 def history_topic(topic: str) -> str:

@@ -260,7 +260,7 @@ class SchemaColumn:
     labels: tuple[tuple[int, str], ...] = ()
 
 
-FormatName: TypeAlias = Literal["json", "avro"]
+FormatName: TypeAlias = Literal["json", "avro", "json-schema"]
 """How the values of a topic are written. Its keys are JSON in every format."""
 
 

@@ -9,7 +9,7 @@ import importlib
 import importlib.util
 import ssl
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -67,6 +67,7 @@ class SchemaRegistry:
 
         self.name = ",".join(config.urls)
         self._schema = Schema
+        self._context = None if config.context is None else f":.{config.context}:"
         self._outages = tuple(_http_errors())
         for key in ("ca_file", "certificate_file", "key_file"):
             _check_readable(key, getattr(config, key))
@@ -92,14 +93,14 @@ class SchemaRegistry:
             return _id(self._client.register_schema(subject, self._schema(text, kind)))
 
     def text_of(self, schema_id: int) -> str | None:
-        """Returns the schema with this id; None if the registry does not know it.
+        """Returns the schema with this id; None if the registry does not know it, in the context if there is one.
 
         Apicurio writes it anew. It means the same, but white space, the order of keys, and whether the namespace is
         part of a name or beside it may differ, and ``{"type": "long"}`` becomes ``"long"``.
         """
         try:
             with self._asking(f"for schema {schema_id}"):
-                text = self._client.get_schema(schema_id).schema_str
+                text = self._client.get_schema(schema_id, self._context).schema_str
                 if not isinstance(text, str):
                     raise TypeError("no schema in the answer")
                 return text
@@ -107,14 +108,26 @@ class SchemaRegistry:
             return None
 
     def compatibility(self, subject: str) -> str:
-        """Returns the mode by which the registry accepts new schemas of this subject: its own, or that of all subjects.
+        """Returns the mode by which the registry accepts new schemas of this subject: its own or its context's.
 
         It is NONE, BACKWARD, FORWARD, FULL, or one of the last three with _TRANSITIVE at its end.
         """
+        for name in filter(None, (subject, self._context)):
+            with suppress(_Unknown):
+                return self._mode(name)
+        return self._mode(None)
+
+    def kind(self, subject: str) -> str | None:
+        """Returns the language of a subject's newest schema; None if the subject does not exist.
+
+        Apicurio takes a schema of another language, and keeps it as one of the subject's first.
+        """
         try:
-            return self._mode(subject)
+            with self._asking(f"for the newest schema of {subject}"):
+                answer = self._client._rest_client.get(f"subjects/{quote(subject, safe='')}/versions/latest")
+                return str(answer.get("schemaType") or "AVRO")
         except _Unknown:
-            return self._mode(None)
+            return None
 
     def problems(self, subject: str, kind: SchemaKind, text: str) -> tuple[str, ...]:
         """Returns why a schema does not fit the newest one of its subject, in the registry's words; empty if it fits.

@@ -9,7 +9,7 @@ from cdc.base.errors import TopicRefused
 from cdc.base.lsn import LSN, ZERO
 from cdc.contract.naming import progress_topic, schemas_topic
 from cdc.contract.progress import stream_key
-from cdc.contract.record import Progress
+from cdc.contract.record import Progress, TableSchema
 from cdc.kafka.brokers import BrokerAdmin
 from cdc.kafka.replay.backfills import read_published
 from cdc.kafka.replay.definitions import read_definitions
@@ -23,10 +23,10 @@ class ConfiguredBridge:
     Args:
         config: the bridge's configuration.
         admin: reads the bridge's own topics.
-        definitions: by topic, the fingerprints of its definitions.
+        definitions: by topic, its definitions.
     """
 
-    def __init__(self, config: Config, admin: BrokerAdmin, definitions: Mapping[str, Collection[str]]) -> None:
+    def __init__(self, config: Config, admin: BrokerAdmin, definitions: Mapping[str, Collection[TableSchema]]) -> None:
         self._config = config
         self._admin = admin
         self._definitions = definitions
@@ -38,10 +38,10 @@ class ConfiguredBridge:
         Raises:
             TopicUnavailable: no broker answers.
         """
-        admin, found = BrokerAdmin(config.kafka.client_options()), dict[str, set[str]]()
+        admin, found = BrokerAdmin(config.kafka.client_options()), dict[str, list[TableSchema]]()
         try:
             for each in read_definitions(admin, schemas_topic(config.name)):
-                found.setdefault(each.topic, set()).add(each.fingerprint)
+                found.setdefault(each.topic, []).append(each)
         except TopicRefused:
             return None
         return cls(config, admin, found)
@@ -51,7 +51,12 @@ class ConfiguredBridge:
         if topic not in self._definitions:
             return None
         progress = self._progress()
-        return ForeignRecords(self._definitions[topic], ZERO if progress is None else progress.lsn)
+        fingerprints = {each.fingerprint for each in self._definitions[topic]}
+        return ForeignRecords(fingerprints, ZERO if progress is None else progress.lsn)
+
+    def written(self, topic: str) -> Mapping[int, str]:
+        """Returns the format of each schema with which values of a topic were written, by its id."""
+        return {each.schema_id: each.format for known in self._definitions.get(topic, ()) for each in known.written}
 
     def published_by_now(self) -> LSN | None:
         """Returns an LSN greater than that of any record written until now; None when that is not known."""

@@ -6,7 +6,7 @@ An *error* loses rows or deletes, or will; a *warning* costs availability, time 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from cdc.base.words import counted, duration
@@ -57,6 +57,7 @@ class Subject:
         empty: records whose value is empty, but not null.
         looked_at: how many records were read.
         foreign: of these, in a bridge's topic, those that the bridge cannot have written.
+        formats: of these, how many rows are in each format; a row is the last record of a key.
         share_groups: of its readers.
         rebuild_ms: how long a reader needs from the beginning to the end; None when nobody said.
     """
@@ -68,6 +69,7 @@ class Subject:
     empty: int = 0
     looked_at: int = 0
     foreign: Sequence[ForeignRecord] = ()
+    formats: Mapping[str, int] = field(default_factory=dict)
     share_groups: Collection[str] = ()
     rebuild_ms: int | None = None
 
@@ -212,6 +214,16 @@ def _use(subject: Subject) -> Iterator[Lint]:
             f"this bridge's; the first: {subject.foreign[0]}",
             "find who else writes here and stop it (its ACLs: kafka-acls.sh --list --topic "
             f"{subject.topic} --bootstrap-server …); then cdc reconcile --repair puts the rows right",
+        )
+    if len(subject.formats) > 1:
+        counts = ", ".join(f"{count:,} in {name}" for name, count in sorted(subject.formats.items()))
+        yield Lint(
+            "warning",
+            "mixed_formats",
+            f"its rows are in several formats: {counts} of the last records of keys that were read; readers of one "
+            "format fail at the others",
+            "publish the rows again in one format (a bridge's: cdc backfill TABLE --sweep); if they come back, another "
+            f"program writes here: cdc topics lint {subject.topic} -c … names records that are not the bridge's",
         )
     for group in sorted(subject.share_groups):
         yield Lint(

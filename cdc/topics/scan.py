@@ -20,6 +20,7 @@ from cdc.kafka.replay.client import REQUEST_TIMEOUT_S, open_consumer, translated
 from cdc.kafka.wire import BrokerWire
 from cdc.topics.batches import parse_batches
 from cdc.topics.cluster import Cluster, Ends, PartitionPlace
+from cdc.topics.formats import HEAD_BYTES
 from cdc.topics.layout import Layout, LayoutBuilder
 
 Advance: TypeAlias = Callable[[int], None]
@@ -36,6 +37,7 @@ class KeyRead(NamedTuple):
         partition, offset: where it is.
         key: its key.
         is_empty: the value is empty without being null.
+        head: the first bytes of the value, as many as a schema's id takes; None for a tombstone.
         header: the header ``cdc``, or None.
     """
 
@@ -44,6 +46,7 @@ class KeyRead(NamedTuple):
     key: bytes | None
     is_empty: bool
     header: bytes | None
+    head: bytes | None
 
 
 _AT_ONCE: Final = 5_000
@@ -118,7 +121,9 @@ def read_keys(
         advance = begin(place, ends.high_watermark - start)
         for message in read_records(cluster.options, place, start, ends, advance=advance):
             header = next((value for name, value in message.headers() or () if name == HEADER_NAME), None)
-            yield KeyRead(place.partition, message.offset(), message.key(), message.value() == b"", header)
+            value = message.value()
+            head = None if value is None else value[:HEAD_BYTES]
+            yield KeyRead(place.partition, message.offset(), message.key(), value == b"", header, head)
 
 
 def _until(

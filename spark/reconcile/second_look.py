@@ -111,7 +111,7 @@ class Rule:
     @property
     def floats(self) -> Mapping[str, str]:
         """The columns of floating point numbers that were written in Avro, with the formats of ``struct``."""
-        if not any(each.written for each in self.definitions.values()):
+        if all(each.format == "json-schema" for known in self.definitions.values() for each in known.written):
             return {}
         found = {each.name: kinds.kind_of(each.sql_type).kind for each in self.table.columns}
         return {name: _FLOATS[kind] for name, kind in found.items() if kind in _FLOATS}

@@ -1,4 +1,4 @@
-"""Turns values in Avro into the JSON objects of the same rows, by Spark's own reader of Avro and its own expressions.
+"""Turns values with schemas into the JSON objects of the same rows: of Avro, by Spark's own reader and expressions.
 
 No row passes through Python, and nothing here is the bridge's: ``from_avro`` decodes, and the texts are made of what it
 returns. A value that cannot be read becomes a text in parentheses, which every job refuses as it refuses damaged JSON:
@@ -18,7 +18,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
-from cdc.contract.record import TableSchema
+from cdc.contract.record import TableSchema, WrittenSchema
 from cdc.spark.errors import JobError, TopicUnreadable
 from cdc.spark.topic import header_field
 from cdc.spark.values.avro_texts import literal, text_of
@@ -111,8 +111,9 @@ def as_object(definitions: Iterable[TableSchema], value: str = "value", header: 
         TopicUnreadable: a definition names a schema that is not of the topic contract.
     """
     texts = fn.lit("(Avro whose schema is in no definition of the schemas topic)")
-    for condition, schema in _by_schema(definitions, value, header):
-        texts = fn.when(condition, fn.expr(_row(schema, value))).otherwise(texts)
+    for condition, written in _by_schema(definitions, value, header):
+        row = _described(value) if written.format == "json-schema" else _row(written.text, value)
+        texts = fn.when(condition, fn.expr(row)).otherwise(texts)
     return fn.when(fn.expr(f"startswith({value}, X'00')"), texts.cast("binary")).otherwise(fn.col(value))
 
 
@@ -125,15 +126,16 @@ def _id(value: str) -> str:
     return f"substring({value}, 2, 4)"
 
 
-def _by_schema(definitions: Iterable[TableSchema], value: str, header: str) -> Iterable[tuple[Column, str]]:
+def _by_schema(definitions: Iterable[TableSchema], value: str, header: str) -> Iterable[tuple[Column, WrittenSchema]]:
     """Yields each schema once, after the condition for values that were written with it."""
-    ids: dict[str, dict[int, list[str]]] = {}
+    ids: dict[WrittenSchema, dict[int, list[str]]] = {}
     texts: dict[int, set[str]] = {}
     for definition in definitions:
-        for number, text, _ in definition.written:
-            ids.setdefault(text, {}).setdefault(number, []).append(definition.fingerprint)
-            texts.setdefault(number, set()).add(text)
-    for text, found in ids.items():
+        for each in definition.written:
+            schema = each._replace(schema_id=0)
+            ids.setdefault(schema, {}).setdefault(each.schema_id, []).append(definition.fingerprint)
+            texts.setdefault(each.schema_id, set()).add(each.text)
+    for schema, found in ids.items():
         condition: Column | None = None
         for number, fingerprints in found.items():
             is_it = fn.expr(f"{_id(value)} = X'{number:08X}'")
@@ -142,7 +144,15 @@ def _by_schema(definitions: Iterable[TableSchema], value: str, header: str) -> I
                 is_it &= fn.coalesce(header_field("schema", fn.col(header)).isin(*fingerprints), fn.lit(False))
             condition = is_it if condition is None else condition | is_it
         assert condition is not None
-        yield condition, text
+        yield condition, schema
+
+
+def _described(value: str) -> str:
+    """Returns SQL for the object of a value with a JSON Schema, which follows the head as it is."""
+    return (
+        f"CASE WHEN startswith(substring({value}, 6), X'7B') AND endswith({value}, X'7D') THEN "
+        f"CAST(substring({value}, 6) AS string) ELSE '(JSON that is cut or damaged)' END"
+    )
 
 
 def _row(schema: str, value: str) -> str:

@@ -11,6 +11,7 @@ from cdc.cli.connect_schema_command import CONNECT_TYPES
 from cdc.contract.change import Column
 from cdc.contract.formats.avro.types import AVRO_FORMS
 from cdc.contract.formats.canonical import Identity, reading_of
+from cdc.contract.formats.json_schema.types import JSON_SCHEMA_TYPES
 from cdc.contract.formats.json_texts import FORMS as READ_FORMS
 from cdc.contract.formats.values import ARRAY_CONVERTERS, CONVERTERS
 from cdc.contract.kinds import BUILTIN_KINDS, Kind, kind_of
@@ -27,6 +28,7 @@ READERS: dict[str, Mapping[Kind, object]] = {
     "the encoder": CONVERTERS,
     "the encoder, of arrays": ARRAY_CONVERTERS,
     "Avro's types": AVRO_FORMS,
+    "JSON Schema's types": JSON_SCHEMA_TYPES,
     "what the sink reads": READ_FORMS,
     "what jobs are told": TOPIC_FORMS,
     "Kafka Connect's schema": CONNECT_TYPES,

@@ -35,6 +35,7 @@ class Deployment(NamedTuple):
     in_python: bool = False
     delivery: str | None = None
     registry: str | None = None
+    format: str = "json"
 
     @property
     def topic(self) -> str:
@@ -57,7 +58,7 @@ class Deployment(NamedTuple):
         if self.delivery is not None:
             content["delivery"] = self.delivery
         if self.registry is not None:
-            content |= {"topics": {"format": "avro"}, "registry": {"url": self.registry}}
+            content |= {"topics": {"format": self.format}, "registry": {"url": self.registry}}
         if self.replica_dsn is not None:
             content["sink"] = {"dsn": self.replica_dsn}
         path = directory / f"{self.name}.yaml"

@@ -28,7 +28,7 @@ NOTES = (
 def measure(servers: Servers, changes: int, runs: int) -> Iterator[Section]:
     """Yield how bridge and sink do with each format, as a ratio of JSON."""
     with RegistryServer.open() as registry:
-        formats = {"json": None, "avro": registry.url}
+        formats = {"json": None, "json-schema": registry.url, "avro": registry.url}
         yield _bridge(servers, changes, runs, formats)
         yield _sink(servers, changes // 2, runs, formats)
 
@@ -41,8 +41,8 @@ def _bridge(servers: Servers, changes: int, runs: int, formats: dict[str, str | 
         section = Section(title, COLUMNS, ratio=("rate", "json"), notes=list(NOTES))
         for run in range(1, runs + 1):
             for name, registry in formats.items():
-                with workload.copied_slot(conn, f"bench_{name}_{run}") as slot:
-                    deployment = Deployment(slot, dsn, servers.bootstrap, slot=slot, registry=registry)
+                with workload.copied_slot(conn, f"bench_{_plain(name)}_{run}") as slot:
+                    deployment = Deployment(slot, dsn, servers.bootstrap, slot=slot, registry=registry, format=name)
                     section.add(name, drains.by_bridge(servers, conn, deployment, backlog))
                 found = read_topic(servers.bootstrap, deployment.topic).counted
                 if found != Counted(backlog.changes, backlog.deletes):
@@ -59,17 +59,22 @@ def _sink(servers: Servers, rows: int, runs: int, formats: dict[str, str | None]
         expected = checksum(conn, "orders")
         published = {}
         for name, registry in formats.items():
-            with workload.copied_slot(conn, f"bench_rows_{name}") as slot:
-                published[name] = Deployment(slot, dsn, servers.bootstrap, slot=slot, registry=registry)
+            with workload.copied_slot(conn, f"bench_rows_{_plain(name)}") as slot:
+                published[name] = Deployment(slot, dsn, servers.bootstrap, slot=slot, registry=registry, format=name)
                 with daemon("run", published[name], servers.directory) as bridge:
                     wait_until_published(published[name], bridge, backlog.end)
                     bridge.drain()
         for run in range(1, runs + 1):
             for name, deployment in published.items():
-                database = f"bench_{name}_replica_{run}"
+                database = f"bench_{_plain(name)}_replica_{run}"
                 with servers.database(database) as replica_dsn:
                     mirror = deployment._replace(replica_dsn=replica_dsn)
                     section.add(name, sink.run_sink(servers, database, mirror, backlog))
                     with workload.connect(replica_dsn) as replica:
                         compare(replica, "orders", expected)
     return section
+
+
+def _plain(name: str) -> str:
+    """Returns the format's name as a part of a slot's or a database's name."""
+    return name.replace("-", "_")

@@ -99,6 +99,8 @@ TARGETS: Final = (
     Target(_IDEMPOTENT, "commit → topic at 500/s, idempotent: p99 ms", "commit → topic", "p99_ms", 10.0),
     Target(_FORMATS_BRIDGE, "bridge: Avro's rate ÷ JSON's", "avro", "rate", 0.8, True, "json"),
     Target(_FORMATS_SINK, "sink: Avro's rate ÷ JSON's", "avro", "rate", 0.8, True, "json"),
+    Target(_FORMATS_BRIDGE, "bridge: JSON Schema's rate ÷ JSON's", "json-schema", "rate", 0.9, True, "json"),
+    Target(_FORMATS_SINK, "sink: JSON Schema's rate ÷ JSON's", "json-schema", "rate", 0.9, True, "json"),
     Target(_REBUILD, "view in LMDB: rebuild ÷ bare consumer", "view in LMDB", "rate", 0.5, True, "bare consumer"),
     Target(_REBUILD, "view in Redis: rebuild ÷ bare consumer", "view in Redis", "rate", 0.5, True, "bare consumer"),
     Target(_REBUILD, "view in memory: rebuild ÷ bare consumer", "view in memory", "rate", 0.5, True, "bare consumer"),

@@ -11,10 +11,11 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from cdc.lab.stack import KafkaBroker, PostgresServer
+from cdc.lab.stack import KafkaBroker, PostgresServer, RegistryServer
 from tests.support import bank
 from tests.support.bridge_process import CdcProcess
 from tests.support.deployment import deployed
@@ -31,22 +32,30 @@ _LONGEST_PAUSE_S = 2.5
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
-    ("delivery", "envelope"),
+    ("delivery", "form"),
     [
-        ("transactional", "plain"),
+        ("transactional", "json"),
+        ("transactional", "avro"),
         ("transactional", "debezium"),
-        pytest.param("idempotent", "plain", marks=pytest.mark.long),
+        pytest.param("idempotent", "json", marks=pytest.mark.long),
+        pytest.param("idempotent", "avro", marks=pytest.mark.long),
     ],
 )
-def test_killed_at_random(own_stack: OwnStack, tmp_path: Path, delivery: str, envelope: str) -> None:
+def test_killed_at_random(own_stack: OwnStack, tmp_path: Path, delivery: str, form: str) -> None:
+    """With a registry, that dies as well."""
     seed = int(os.environ.get("SEED", random.randrange(10**6)))
     sys.stdout.write(f"replay with: make test-fault SEED={seed}\n")
     rng = random.Random(seed)
     broker, servers = own_stack.kafka(), (own_stack.postgres(), own_stack.postgres())
     source, replica = (Database("postgres", server.dsn()) for server in servers)
+    registry = own_stack.registry() if form == "avro" else None
+    sections: dict[str, dict[str, Any]] = {}
+    if form == "debezium":
+        sections = {"topics": {"envelope": form}}
+    elif registry is not None:
+        sections = {"topics": {"format": form}, "registry": {"url": registry.url}}
     bank.create(source)
     watcher, writers = bank.Watcher(replica), [bank.Writer(source, rng.randrange(10**6)) for _ in range(2)]
-    sections = {"topics": {"envelope": envelope}}
     with deployed(source, broker.bootstrap, replica, tmp_path, sections, CdcProcess) as deployment:
         deployment.deliver(delivery)
         deployment.start()
@@ -59,6 +68,8 @@ def test_killed_at_random(own_stack: OwnStack, tmp_path: Path, delivery: str, en
             "source": lambda: _restart_server(servers[0]),
             "replica": lambda: _restart_server(servers[1]),
         }
+        if registry is not None:
+            victims["registry"] = lambda: _restart_server(registry)
         order = [victim for victim in victims for _ in range(_KILLS_OF_EACH)]
         rng.shuffle(order)
         sys.stdout.write(f"order of death: {' '.join(order)}\n")
@@ -91,6 +102,6 @@ def _restart(process: CdcProcess) -> None:
     process.start()
 
 
-def _restart_server(server: PostgresServer | KafkaBroker) -> None:
+def _restart_server(server: PostgresServer | KafkaBroker | RegistryServer) -> None:
     server.kill()
     server.restart()

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from cdc.contract.record import FormatName
 from cdc.lab.demo.place import DemoPlace
 from cdc.lab.demo.processes import Daemon, wait_for
 from cdc.lab.proof.comparison import TableShape, describe, pinned
@@ -53,9 +54,11 @@ def place(
 
     With one of the versions values are in Avro: the versions show the types, and each format has all of them.
     """
-    registry = request.getfixturevalue("registry").url if pg_major == _IN_AVRO else None
+    form: tuple[FormatName, str | None] = "json", None
+    if pg_major == _IN_AVRO:
+        form = "avro", request.getfixturevalue("registry").url
     ports = free_port(), free_port()
-    here = DemoPlace(unique("p_"), database.dsn, replica.dsn, kafka.bootstrap, tmp_path, *ports, registry)
+    here = DemoPlace(unique("p_"), database.dsn, replica.dsn, kafka.bootstrap, tmp_path, *ports, *form)
     here.write_config()
     content = yaml.safe_load(here.config.read_text())
     content["topics"]["beyond"] = "text"

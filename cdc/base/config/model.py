@@ -36,7 +36,7 @@ _Patterns: TypeAlias = Annotated[tuple[_TablePattern, ...], BeforeValidator(chec
 _KeyColumns: TypeAlias = Annotated[tuple[_Identifier, ...], BeforeValidator(checks.split_list)]
 _Int: TypeAlias = Annotated[int, BeforeValidator(checks.number)]
 _Float: TypeAlias = Annotated[float, BeforeValidator(checks.number)]
-_Format: TypeAlias = Literal["json", "avro"]
+_Format: TypeAlias = Literal["json", "avro", "json-schema"]
 _Scalar: TypeAlias = Annotated[str | int | float | bool, BeforeValidator(checks.scalar)]
 
 
@@ -193,14 +193,15 @@ class TopicsConfig(BaseModel):
     names: dict[_TableName, Annotated[str, AfterValidator(checks.topic_name)]] = Field(default_factory=dict)
     """Topic by schema.table, for tables that need another topic than <name>.<schema>.<table>."""
     format: _Format = "json"
-    """How values are written: json (default, because everybody reads it) or avro, with a schema in the registry. Keys
-    are JSON in any case: in Avro they would begin with an id, and another id would make another key of the same row."""
+    """How values are written: json (default, because everybody reads it), or with a schema in the registry: avro;
+    json-schema, which is the same JSON after the schema's id. Keys are JSON in any case: with an id at their beginning,
+    another id would make another key of the same row."""
     formats: dict[_TableName, _Format] = Field(default_factory=dict)
     """Format by schema.table, for tables that need another one."""
     beyond: Literal["refuse", "text"] = "refuse"
     """What a value becomes that its Avro type cannot hold, such as infinity in a timestamp or NaN in a decimal: refuse
     (default, because many readers take no other unions than with null) stops the bridge and names the row; text makes
-    each such type a union with string, which holds PostgreSQL's text."""
+    each such type a union with string, which holds PostgreSQL's text. JSON holds them all."""
 
     envelope: Literal["plain", "debezium"] = "plain"
     """What a value is: plain (default) the row and nothing else, which is what a compacted topic is for; debezium the
@@ -230,7 +231,12 @@ class TopicsConfig(BaseModel):
     @property
     def needs_registry(self) -> bool:
         """Whether some values are written with a schema that a registry keeps."""
-        return {self.format, *self.formats.values()} != {"json"}
+        return bool(self.registered)
+
+    @property
+    def registered(self) -> str:
+        """The name of a format in use whose schemas are in a registry; empty if there is none."""
+        return next((name for name in (self.format, *self.formats.values()) if name != "json"), "")
 
 
 class SinkConfig(BaseModel):
@@ -326,7 +332,10 @@ class Config(BaseModel):
                 "source.on_gap: rebackfill publishes tables again, which snapshot.mode: never forbids; change one"
             )
         if self.topics.needs_registry and self.registry is None:
-            raise ValueError("topics.format: avro needs a registry that keeps the schemas; add registry: {url: …}")
+            raise ValueError(
+                f"topics.format: {self.topics.registered} needs a registry that keeps the schemas; "
+                "add registry: {url: …}"
+            )
         if self.topics.envelope == "debezium":
             self._check_envelope()
         if self.sink is not None:

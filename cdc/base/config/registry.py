@@ -1,10 +1,10 @@
-"""The section ``registry``: the schema registry that knows what values in Avro mean, and how to log in there."""
+"""The section ``registry``: the schema registry that knows what values mean, and how to log in there."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, SecretStr, ValidationInfo, model_validator
@@ -12,6 +12,12 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, SecretStr, Validatio
 from cdc.base.config import checks, password_file
 
 _STRICT = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True)
+
+
+def _context(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", name):
+        raise ValueError("write letters, digits, '.', '_' and '-', and no dot at the beginning: cdc adds it")
+    return name
 
 
 class RegistryConfig(BaseModel):
@@ -22,6 +28,12 @@ class RegistryConfig(BaseModel):
     url: Annotated[str, AfterValidator(checks.present)]
     """Address at which the API begins: https://host:8081 of Confluent and Karapace, https://host/apis/ccompat/v7 of
     Apicurio. Several addresses of one registry are separated by commas, and are tried in this order."""
+    subjects: Literal["topic", "record", "topic-record"] = "topic"
+    """What names the subjects, as Confluent's strategies do: topic (default, as everybody's serializers) is
+    <topic>-value; record is the record's name in the schema, <name>.<schema>.<table>; topic-record is both."""
+    context: Annotated[str, AfterValidator(_context)] | None = None
+    """Context of the registry that holds the subjects, without the dot at its beginning. By default the default one,
+    because readers need any other in their addresses, too."""
     user: Annotated[str, AfterValidator(checks.present)] | None = None
     """User for basic authentication, or the API key of a hosted registry. By default nobody logs in, because a registry
     asks nobody by default."""

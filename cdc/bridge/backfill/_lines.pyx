@@ -14,8 +14,11 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memcpy
 
+from cdc.base._source cimport CDC_SOURCE
 from cdc.contract._header cimport header
 from cdc.contract.formats._objects cimport Buffer, Cell, RowWriter
+
+SOURCE = CDC_SOURCE
 
 
 cdef class LineWriter:

@@ -18,8 +18,11 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 
+from cdc.base._source cimport CDC_SOURCE
 from cdc.contract._header cimport header
 from cdc.contract.formats._objects cimport Buffer, Cell, RowWriter
+
+SOURCE = CDC_SOURCE
 
 cdef enum:
     _MESSAGE_AT = 25  # after the frame's tag and three numbers of eight bytes

@@ -53,6 +53,9 @@ class Registry(Protocol):
     def compatibility(self, subject: str) -> str:
         """Returns the mode by which the registry takes new schemas of a subject."""
 
+    def kind(self, subject: str) -> str | None:
+        """Returns the language of a subject's newest schema; None if there is none."""
+
 
 class TableFormats:
     """Chooses how values are written, and registers their schemas.
@@ -109,14 +112,32 @@ class TableFormats:
             return ValueForm(name, JSON.writer(columns), schema.written) if schema.written else None
         form = registered(name)
         text = form.schema(schema, self._config.name, self._config.topics.beyond)
+        if last is not None and last.format == name:
+            text = form.succeeding(last.written[-1].text, text)
         written = next((each for each in reversed(schema.written) if (each.text, each.format) == (text, name)), None)
         if written is None or not self._is_still_there(written, schema, form):
             if last is not None and last.format == name:
                 self._refuse_misreading(schema, form, last.written[-1].text, text)
+                self._carry_over(schema, form, last.written[-1].text)
             written = self._registered(schema, form, WrittenSchema(0, text, name), ids or {})
         others = (each for each in schema.written if each != written)
         writer = form.writer(columns, text, written.schema_id)
         return ValueForm(name, writer, (*others, written), None, schema.was_enveloped)
+
+    def subject(self, schema: TableSchema, form: RegisteredFormat) -> str:
+        """Returns the registry's subject of a table's schemas."""
+        config = self._config.registry
+        assert config is not None  # the configuration refuses a format without a registry
+        return subject(schema.topic, form.record(schema, self._config.name), config.subjects, config.context)
+
+    def _carry_over(self, schema: TableSchema, form: RegisteredFormat, former: str) -> None:
+        """Register the topic's former schema in a subject that is empty, because ``registry.subjects`` was changed.
+
+        Otherwise the registry would compare the new schema with none.
+        """
+        name = self.subject(schema, form)
+        if self._asked(lambda registry: registry.kind(name)) is None:
+            self._asked(lambda registry: registry.register(name, form.kind, former))
 
     def _refuse_misreading(self, schema: TableSchema, form: RegisteredFormat, former: str, now: str) -> None:
         """Refuse what the registry would take although readers with the former schema read wrong values.
@@ -124,19 +145,21 @@ class TableFormats:
         Raises:
             RegistryRefused: there is such a column, and the subject's compatibility is not NONE.
         """
-        columns = form.misread(former, now)
-        if columns and self._asked(lambda registry: registry.compatibility(subject(schema.topic))) != "NONE":
+        columns, name = form.misread(former, now), self.subject(schema, form)
+        if columns and self._asked(lambda registry: registry.compatibility(name)) != "NONE":
             raise RegistryRefused(
                 f"{'; '.join(columns)}: a reader with the former schema would read wrong values, and the registry does "
                 "not notice",
                 remedy="undo the change of the table; or, once every reader can take the new schema, set the "
-                f"compatibility of subject {subject(schema.topic)} to NONE in the registry",
+                f"compatibility of subject {name} to NONE in the registry",
             )
 
     def _registered(
         self, schema: TableSchema, form: RegisteredFormat, new: WrittenSchema, ids: Mapping[int, WrittenSchema]
     ) -> WrittenSchema:
-        number = self._asked(lambda registry: registry.register(subject(schema.topic), form.kind, new.text))
+        if any(each.format != new.format for each in (ids or {}).values()):
+            self._refuse_another_language(schema, form)
+        number = self._asked(lambda registry: registry.register(self.subject(schema, form), form.kind, new.text))
         written = new._replace(schema_id=number)
         if ids.get(number, written) != written:
             raise RegistryRefused(
@@ -146,6 +169,22 @@ class TableFormats:
             )
         self._compared.add(written)
         return written
+
+    def _refuse_another_language(self, schema: TableSchema, form: RegisteredFormat) -> None:
+        """Refuse a subject of another language, whose readers would take the schema for one in that language.
+
+        Raises:
+            RegistryRefused: the subject is there and has another one.
+        """
+        name = self.subject(schema, form)
+        kind = self._asked(lambda registry: registry.kind(name))
+        if kind is not None and kind != form.kind:
+            raise RegistryRefused(
+                f"subject {name} has schemas in {kind}, and a subject has one language; the topic's schema is in "
+                f"{form.kind} now",
+                remedy=f"delete subject {name} in the registry, once nobody reads the former values; or give the table "
+                "another topic under topics.names",
+            )
 
     def _is_still_there(self, written: WrittenSchema, schema: TableSchema, form: RegisteredFormat) -> bool:
         """Whether the registry has the schema under the id that is on record. If it does not say, it may.

@@ -11,7 +11,10 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
+from cdc.base._source cimport CDC_SOURCE
 from cdc.contract.formats._objects cimport Buffer, Cell, RowWriter, is_null_document, is_utf8, write_text
+
+SOURCE = CDC_SOURCE
 
 cdef extern from "Python.h":
     double PyOS_string_to_double(const char* text, char** end, void* overflow) except? -1.0

@@ -18,7 +18,10 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.string cimport memcpy, strchr, strlen, strncmp
 from posix.strings cimport strncasecmp
 
+from cdc.base._source cimport CDC_SOURCE
 from cdc.contract.formats._objects cimport Buffer, is_utf8
+
+SOURCE = CDC_SOURCE
 
 cdef enum:
     # The form of a column's values

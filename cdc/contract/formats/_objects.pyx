@@ -13,7 +13,10 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy
 
+from cdc.base._source cimport CDC_SOURCE
 from cdc.contract.formats import values
+
+SOURCE = CDC_SOURCE
 
 cdef enum:
     # How a cell's text is converted
@@ -115,10 +118,11 @@ cdef class ObjectWriter(RowWriter):
     Args:
         names: the members' names, as JSON strings.
         converters: the members' converters, from ``values.py``.
+        head: precedes each object.
     """
 
-    def __init__(self, names, converters):
-        self._labels = tuple([(b"," if i else b"{") + name + b":" for i, name in enumerate(names)])
+    def __init__(self, names, converters, head=b""):
+        self._labels = tuple([(b"," if i else head + b"{") + name + b":" for i, name in enumerate(names)])
         self._converters = tuple(converters)
         self._kinds = bytes([_KINDS.get(convert, OTHER) for convert in self._converters])
         self.width = len(self._labels)

@@ -17,7 +17,7 @@ from cdc.contract.record import FormatName, TableSchema
 Beyond: TypeAlias = Literal["refuse", "text"]
 """What becomes of values that their type in the format cannot hold: an error, or the server's text."""
 
-SchemaKind: TypeAlias = Literal["AVRO"]
+SchemaKind: TypeAlias = Literal["AVRO", "JSON"]
 """A language of schemas, as registries spell it."""
 
 
@@ -30,6 +30,16 @@ class ValueReader(Protocol):
         Raises:
             ValueError: the bytes are not such a value; the message says what is wrong.
         """
+
+
+def _record_name(table: TableSchema, bridge: str) -> str:
+    from cdc.contract.formats.avro.names import mangled
+
+    return f"{mangled(bridge)}.{mangled(table.namespace)}.{mangled(table.name)}"
+
+
+def _alone(_: str, now: str) -> str:
+    return now
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +55,10 @@ class RegisteredFormat:
             else when they are written with the other, without any error, although the registry may take it.
         writer: makes a writer for rows with these columns, from the schema's text and id.
         reader: makes a reader from the schema's text; raises ``ValueError`` for a schema that cdc did not write.
+        succeeding: returns a schema (the second argument) with what it has to keep of the one with which the topic was
+            last written. The result after itself is the same text.
+        record: returns the name of the record in the schema, from the definition and the bridge's name. No two tables
+            have the same.
     """
 
     kind: SchemaKind
@@ -53,6 +67,8 @@ class RegisteredFormat:
     misread: Callable[[str, str], Sequence[str]]
     writer: Callable[[Sequence[Column], str, int], RowWriter]
     reader: Callable[[str], ValueReader]
+    succeeding: Callable[[str, str], str] = _alone
+    record: Callable[[TableSchema, str], str] = _record_name
 
 
 def registered(name: FormatName) -> RegisteredFormat:
@@ -68,5 +84,9 @@ def registered(name: FormatName) -> RegisteredFormat:
             from cdc.contract.formats.avro.form import AVRO
 
             return AVRO
+        case "json-schema":
+            from cdc.contract.formats.json_schema.form import JSON_SCHEMA
+
+            return JSON_SCHEMA
         case _:
             raise ValueError(f"format {name} has no schemas in a registry")

@@ -5,9 +5,12 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint64_t
 from libc.string cimport memcmp
 
+from cdc.base._source cimport CDC_SOURCE
 from cdc.contract.header import header_position
 from cdc.base.errors import DecodeError
 from cdc.base.lsn import LSN
+
+SOURCE = CDC_SOURCE
 
 cdef enum:
     _AT = 13  # length of "v=1;op=u;lsn="

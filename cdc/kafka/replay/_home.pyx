@@ -4,6 +4,10 @@
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint32_t
 
+from cdc.base._source cimport CDC_SOURCE
+
+SOURCE = CDC_SOURCE
+
 
 cdef uint32_t _murmur2(const unsigned char* data, Py_ssize_t length) noexcept:
     """Computes what ``cdc.contract.partition.murmur2`` does."""

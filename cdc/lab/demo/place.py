@@ -17,7 +17,8 @@ from confluent_kafka.admin import AdminClient
 from psycopg import sql
 
 from cdc.base.broker_log import BROKER_LOG
-from cdc.lab.proof.avro_fields import fields_by_registry
+from cdc.contract.record import FormatName
+from cdc.lab.proof.registry_fields import fields_by_registry
 from cdc.lab.proof.topic_side import ReadFields
 from cdc.lab.stack.embedded import free_port
 from cdc.lab.stack.stack import GivenKafka, GivenPostgres, Stack
@@ -35,7 +36,8 @@ class DemoPlace:
         bootstrap: the Kafka cluster.
         directory: holds ``config`` and the logs; private to this user.
         bridge_port, sink_port: the ports of their HTTP pages.
-        registry_url: the schema registry if values are written in Avro, else None.
+        format: how values are written.
+        registry_url: the schema registry if their schemas are in one, else None.
     """
 
     name: str
@@ -45,11 +47,12 @@ class DemoPlace:
     directory: Path
     bridge_port: int
     sink_port: int
+    format: FormatName = "json"
     registry_url: str | None = None
 
     @property
     def fields(self) -> ReadFields | None:
-        """What reads values in Avro for the proof; None if all values are JSON."""
+        """What reads values with schemas for the proof; None if all values are JSON."""
         return None if self.registry_url is None else fields_by_registry(self.registry_url)
 
     @property
@@ -69,13 +72,13 @@ class DemoPlace:
             "http": {"bridge_port": self.bridge_port, "sink_port": self.sink_port},
         }
         if self.registry_url is not None:
-            content["topics"] |= {"format": "avro"}
+            content["topics"] |= {"format": self.format}
             content["registry"] = {"url": self.registry_url}
         self.config.write_text(_CONFIG_HEAD + yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
 
 
 @contextmanager
-def place(stack: Stack) -> Iterator[DemoPlace]:
+def place(stack: Stack, format_: FormatName = "json") -> Iterator[DemoPlace]:
     """Make a place on these servers. On the user's own servers, it gets a unique name and is removed at the end."""
     given = isinstance(stack.postgres, GivenPostgres) or isinstance(stack.kafka, GivenKafka)
     name = f"shop_{secrets.token_hex(3)}" if given else "shop"
@@ -95,6 +98,7 @@ def place(stack: Stack) -> Iterator[DemoPlace]:
                 directory=Path(directory),
                 bridge_port=free_port(),
                 sink_port=free_port(),
+                format=format_,
                 registry_url=None if stack.registry is None else stack.registry.url,
             )
         finally:

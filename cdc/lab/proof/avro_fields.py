@@ -1,7 +1,6 @@
-"""Turns a value in Avro into the JSON of each column, with the schema that the registry has, and fastavro's reader.
+"""Turns a value in Avro into the JSON of each column, with the schema that the registry has, by fastavro's reader.
 
 This is deliberately a second implementation, as ``server_text`` is. It shares no code with ``contract/formats/avro``.
-Like a foreign reader, it asks the registry and not the schemas topic.
 """
 
 from __future__ import annotations
@@ -9,11 +8,9 @@ from __future__ import annotations
 import io
 import json
 import struct
-import urllib.request
 from collections.abc import Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
-from functools import cache
 from math import isfinite
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -24,9 +21,7 @@ from cdc.lab.proof.comparison import FORMS
 from cdc.lab.proof.server_text import FormError, TypeForm
 from cdc.lab.proof.topic_side import ReadFields
 
-_HEAD: Final = struct.Struct(">bI")
 _SINGLE: Final = struct.Struct(">f")
-_TIMEOUT_S: Final = 30.0
 
 
 class _Column(NamedTuple):
@@ -38,24 +33,14 @@ class _Column(NamedTuple):
     is_single: bool
 
 
-def fields_by_registry(url: str) -> ReadFields:
-    """Returns a function that reads values whose schemas are in this registry; it asks for each schema once."""
+def fields_by_avro(schema: str) -> ReadFields:
+    """Returns a function that reads what follows the schema's id in values with this schema."""
+    given = json.loads(schema)
+    parsed, columns = fastavro.parse_schema(given), {each["name"]: _column(each) for each in given["fields"]}
 
-    @cache
-    def schema_of(schema_id: int) -> tuple[Any, Mapping[str, _Column]]:
-        with urllib.request.urlopen(f"{url}/schemas/ids/{schema_id}", timeout=_TIMEOUT_S) as answer:
-            schema = json.loads(json.loads(answer.read())["schema"])
-        return fastavro.parse_schema(schema), {each["name"]: _column(each) for each in schema["fields"]}
-
-    def fields(value: bytes) -> dict[str, bytes] | None:
-        if value.startswith(b"{"):
-            return None
-        magic, schema_id = _HEAD.unpack_from(value)
-        if magic != 0:
-            raise FormError(f"the value begins with {value[:5]!r}, not with a schema's id")
-        schema, columns = schema_of(schema_id)
-        body = io.BytesIO(value[_HEAD.size :])
-        row: Any = fastavro.schemaless_reader(body, schema)
+    def fields(value: bytes) -> dict[str, bytes]:
+        body = io.BytesIO(value)
+        row: Any = fastavro.schemaless_reader(body, parsed)
         if body.read(1):
             raise FormError("the value goes on after its last column")
         return {column.name: _field(row[field], column).encode() for field, column in columns.items()}

@@ -33,7 +33,8 @@ def check_registry(config: Config, tables: Sequence[TableInfo]) -> list[Finding]
     if config.registry is None or not others:
         return findings
     with failing(findings, "connection"), SchemaRegistry(config.registry) as registry:
-        mode = registry.compatibility(subject(state_topic(config, others[0].namespace, others[0].name)))
+        topic = state_topic(config, others[0].namespace, others[0].name)
+        mode = registry.compatibility(subject(topic, context=config.registry.context))
         findings.append(Finding("OK", "connection", f"{config.registry.url} answers, compatibility {mode}"))
         written = _written(config)
         for definition in written:
@@ -59,20 +60,33 @@ def _schema(
     name = config.topics.format_of(info.qualified_name)
     form = registered(name)
     text = form.schema(schema, config.name, config.topics.beyond)
-    problems: Sequence[str] = registry.problems(subject(topic), form.kind, text)
     before = last.get(topic)
     goes_on = before is not None and before.format == name
-    if before is not None and goes_on and not problems and registry.compatibility(subject(topic)) != "NONE":
+    if before is not None and goes_on:
+        text = form.succeeding(before.written[-1].text, text)
+    assert config.registry is not None
+    where = subject(topic, form.record(schema, config.name), config.registry.subjects, config.registry.context)
+    kind = registry.kind(where)
+    if kind is not None and kind != form.kind:
+        return Finding(
+            "FAIL",
+            f"table {info.qualified_name}",
+            f"its schema is in {form.kind} now, but subject {where} has schemas in {kind}",
+            f"delete subject {where} in the registry, once nobody reads the former values; or give the table "
+            "another topic under topics.names",
+        )
+    problems: Sequence[str] = registry.problems(where, form.kind, text)
+    if before is not None and goes_on and not problems and registry.compatibility(where) != "NONE":
         problems = form.misread(before.written[-1].text, text)
     if problems:
         return Finding(
             "FAIL",
             f"table {info.qualified_name}",
-            f"its schema does not fit subject {subject(topic)}: {'; '.join(problems)}",
+            f"its schema does not fit subject {where}: {'; '.join(problems)}",
             "undo the change of the table; or give the table another topic under topics.names; or, once every reader "
-            f"can take the new schema, set the compatibility of subject {subject(topic)} to NONE",
+            f"can take the new schema, set the compatibility of subject {where} to NONE",
         )
-    return Finding("OK", f"table {info.qualified_name}", f"its schema fits subject {subject(topic)}")
+    return Finding("OK", f"table {info.qualified_name}", f"its schema fits subject {where}")
 
 
 def _written(config: Config) -> list[TableSchema]:

@@ -3,6 +3,10 @@
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 
+from cdc.base._source cimport CDC_SOURCE
+
+SOURCE = CDC_SOURCE
+
 
 def split(bytearray bits, salt, upserts):
     """Does what ``fresh.split`` does."""

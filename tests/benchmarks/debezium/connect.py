@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from string import Template
 from typing import Literal
 
-from cdc.lab.stack.artefacts import fetch, read_lock
-from cdc.lab.stack.cache import cache_dir, make_once
 from cdc.lab.stack.embedded import free_port
 from cdc.lab.stack.java import find_java
 from tests.benchmarks.processes import Program, program
+from tests.support.locked_jars import locked_jars
 
 Manner = Literal["tuned", "defaults"]
 """With the values that did best here, or with those of the documentation."""
@@ -41,29 +41,27 @@ def connect(
         values: what stands for their ``$names``; ``bootstrap`` among them.
         place: an empty directory that is not there yet.
     """
-    place.mkdir()
-    known = {**values, "port": free_port(), "directory": place}
-    worker, properties = place / "worker.properties", place / "connector.properties"
-    worker.write_text(filled("worker", known))
-    properties.write_text("\n".join(filled(each, known) for each in files))
-    logging = place / "log4j2.properties"
-    logging.write_text("rootLogger.level=warn\n")
-    argv: list[str | Path] = [find_java().executable, *_JVM, f"-Dlog4j2.configurationFile={logging}"]
-    with program(name, [*argv, "-cp", f"{jars(connector)}/*", _MAIN, worker, properties], place) as started:
+    properties = "\n".join(filled(each, {**values, "directory": place}) for each in files)
+    with connect_with(name, connector, properties, str(values["bootstrap"]), place) as started:
         yield started
 
 
-def jars(connector: str) -> Path:
-    """The directory of a connector's jars, fetched once per user."""
-    locked = read_lock(_HERE / f"{connector}.lock")
-    version = next(each.version for each in locked if each.name == connector)
-
-    def make(directory: Path) -> None:
-        libs = directory / "libs"
-        libs.mkdir()
-        fetch(locked, libs, what=f"{connector} {version}", instead="--without-peers", say=print, download=None)
-
-    return make_once(cache_dir() / f"{connector}-{version}", make) / "libs"
+@contextmanager
+def connect_with(
+    name: str, connector: str, properties: str, bootstrap: str, place: Path, also: Sequence[str] = ()
+) -> Iterator[Program]:
+    """As ``connect``, with the connector's properties as a text, and more entries of the class path."""
+    place.mkdir()
+    worker, file = place / "worker.properties", place / "connector.properties"
+    worker.write_text(filled("worker", {"bootstrap": bootstrap, "port": free_port(), "directory": place}))
+    file.write_text(properties, encoding="utf-8")
+    logging = place / "log4j2.properties"
+    logging.write_text("rootLogger.level=warn\n")
+    argv: list[str | Path] = [find_java().executable, *_JVM, f"-Dlog4j2.configurationFile={logging}"]
+    own = locked_jars(_HERE / f"{connector}.lock", say=print, instead="--without-peers")
+    jars = os.pathsep.join((f"{own}/*", *also))
+    with program(name, [*argv, "-cp", jars, _MAIN, worker, file], place) as started:
+        yield started
 
 
 def filled(name: str, values: Mapping[str, object]) -> str:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 import pytest
@@ -42,7 +43,12 @@ _JSON = "application/vnd.schemaregistry.v1+json"
 
 def in_avro(deploy: Deploy, registry: RegistryServer, **sections: dict[str, Any]) -> Deployment:
     """A deployment whose values are Avro."""
-    topics = {"format": "avro", **sections.pop("topics", {})}
+    return in_format("avro", deploy, registry, **sections)
+
+
+def in_format(name: str, deploy: Deploy, registry: RegistryServer, **sections: dict[str, Any]) -> Deployment:
+    """A deployment whose values are in a format with schemas."""
+    topics = {"format": name, **sections.pop("topics", {})}
     return deploy(topics=topics, registry={"url": registry.url}, **sections)
 
 
@@ -367,6 +373,33 @@ def test_what_each_mode_of_the_registry_makes_of_a_change(
             with nullcontext() if takes else pytest.raises(RegistryRefused, match="does not fit"):
                 client.register(name, "AVRO", texts[1])
     assert tuple(found) == outcomes
+
+
+def test_another_strategy_of_subjects_goes_on_with_the_topic(
+    deploy: Deploy, database: Database, registry: RegistryServer
+) -> None:
+    """Ids on record stay valid, and the new subject begins with the topic's former schema."""
+    database.execute("CREATE TABLE t (id integer PRIMARY KEY, a text)")
+    deployment = in_avro(deploy, registry)
+    deployment.start()
+    database.execute("INSERT INTO t VALUES (1, 'x')")
+    deployment.assert_equal("public.t")
+    deployment.bridge.stop()
+    deployment.settings["registry"] |= {"subjects": "topic-record", "context": "eu"}
+    deployment.write()
+    deployment.start_bridge()
+    database.execute("INSERT INTO t VALUES (2, 'y')")
+    deployment.wait_published()
+    assert len(set(ids(deployment, "public.t"))) == 1
+    database.execute("ALTER TABLE t ADD COLUMN b integer")
+    database.execute("INSERT INTO t VALUES (3, 'z', 1)")
+    database.execute("UPDATE t SET b = 0")
+    deployment.assert_equal("public.t")
+    topic = deployment.topic("public.t")
+    name = quote(subject(topic, f"{deployment.name}.public.t", "topic-record", "eu"), safe="")
+    with urllib.request.urlopen(f"{registry.url}/subjects/{name}/versions", timeout=30) as answer:
+        assert json.loads(answer.read()) == [1, 2]
+    assert "its schema fits subject :.eu:" in deployment.command("check")
 
 
 def test_views_show_it(deploy: Deploy, database: Database, registry: RegistryServer, tmp_path: Path) -> None:

@@ -64,6 +64,14 @@ def test_the_text_of_a_schema_means_what_was_registered(client: SchemaRegistry, 
     assert json.loads(text) == json.loads(WIDER)
 
 
+def test_the_language_of_a_subject(client: SchemaRegistry, subject: str) -> None:
+    assert client.kind(subject) is None
+    client.register(subject, "AVRO", FIRST)
+    assert client.kind(subject) == "AVRO"
+    client.register(f"{subject}-2", "JSON", '{"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}')
+    assert client.kind(f"{subject}-2") == "JSON"
+
+
 def test_an_id_that_nobody_has(client: SchemaRegistry) -> None:
     assert client.text_of(2_000_000_000) is None
 

@@ -57,7 +57,7 @@ def assert_equal(deployment: Deployment, job: MirrorJob, tables: Sequence[str]) 
             shape = describe(source, name)
             rows = table_rows(source, shape)
             topic = deployment.topic(name)
-            live = read_topics(deployment.bootstrap, [topic])[topic].live
+            live = read_topics(deployment.bootstrap, [topic], deployment.fields())[topic].live
             found = [
                 difference("topic", rows, topic_rows(live, shape), shape),
                 difference("lake", typed(rows, shape, job), lake_rows(job, topic, shape), shape),

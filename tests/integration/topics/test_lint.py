@@ -78,6 +78,15 @@ def test_empty_values_are_told_from_tombstones(cleaning: KafkaBroker) -> None:
     assert "empty_values" in findings(cleaning, emptied)
 
 
+def test_rows_in_two_formats_are_told_from_former_values(cleaning: KafkaBroker) -> None:
+    log = WrittenLog(cleaning.bootstrap)
+    log.append(["a", "b"], now_ms(), value=b'{"id":1}')
+    log.append(["a"], now_ms(), value=b"\0\0\0\0\7\2")
+    assert "mixed_formats" in findings(cleaning, log)
+    log.append(["b"], now_ms(), value=None)
+    assert "mixed_formats" not in findings(cleaning, log)
+
+
 def test_a_share_group_that_reads_it_is_named(cleaning: KafkaBroker) -> None:
     log, other = WrittenLog(cleaning.bootstrap), WrittenLog(cleaning.bootstrap)
     with share_group(cleaning, log.topic) as group:

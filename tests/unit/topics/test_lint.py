@@ -9,6 +9,7 @@ import pytest
 from cdc.base.lsn import LSN
 from cdc.contract.header import UPDATE, HeaderStamp
 from cdc.topics.foreign import ForeignRecords
+from cdc.topics.formats import FormatsOfRows
 from cdc.topics.lint import Subject, lint
 
 GOOD = {
@@ -91,6 +92,26 @@ def test_records_and_readers() -> None:
 
 def test_an_empty_value_deletes_nothing() -> None:
     assert codes(empty=1, looked_at=5) == [("warning", "empty_values")]
+
+
+def test_rows_in_several_formats_are_told_and_former_values_are_not() -> None:
+    formats = FormatsOfRows({7: "avro", 8: "json-schema"})
+    formats.add(0, b"a", b'{"id"')
+    formats.add(0, b"b", b'{"id"')
+    formats.add(0, b"c", b'{"id"')
+    formats.add(0, b"c", None)
+    formats.add(0, b"a", b"\0\0\0\0\7")
+    assert codes(formats=formats.found()) == [("warning", "mixed_formats")]
+    formats.add(0, b"b", b"\0\0\0\0\7")
+    assert formats.found() == {"avro": 2}
+    assert codes(formats=formats.found()) == []
+    formats.add(1, b"b", b"\0\0\0\0\10")
+    formats.add(1, b"d", b"\0\0\0\0\11")
+    formats.add(1, b"e", b"text")
+    formats.add(1, None, b'{"id"')
+    assert formats.found() == {"avro": 2, "json-schema": 1, "a schema that no definition names": 1}
+    (told,) = lint(Subject("t", GOOD, 3, formats=formats.found()))
+    assert "1 in a schema that no definition names, 2 in avro, 1 in json-schema" in told.text
 
 
 def test_errors_come_first() -> None:

@@ -6,6 +6,8 @@ from typing import Any
 
 URL = "https://registry:8081"
 DEFAULTS: dict[str, Any] = {
+    "registry.subjects": "topic",
+    "registry.context": None,
     "registry.user": None,
     "registry.password": None,
     "registry.password_file": None,
@@ -19,6 +21,9 @@ ACCEPTED: list[tuple[str, Any]] = [
     ("registry.url", "http://registry"),
     ("registry.url", "https://registry.example/apis/ccompat/v7/"),
     ("registry.url", "http://[::1]:8081,https://other:8081"),
+    ("registry.subjects", "record"),
+    ("registry.subjects", "topic-record"),
+    ("registry.context", "staging.eu-1"),
     ("registry", None),
 ]
 _NOT_AN_ADDRESS = "url: write https://host:port, several with commas and no spaces"
@@ -33,6 +38,9 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("registry.url", "https://a,", _NOT_AN_ADDRESS),
     ("registry.url", "https://cdc@registry", "url must not contain user and password"),
     ("registry.url", "https://registry?token=x", "url must not contain ? or #"),
+    ("registry.subjects", "table", "should be 'topic', 'record' or 'topic-record'"),
+    ("registry.context", ".staging", "no dot at the beginning"),
+    ("registry.context", "a:b", "write letters, digits"),
     ("registry.user", "", "must not be empty"),
     ("registry.user", "cdc", "give user and password (or password_file), or neither"),
     ("registry.password", "pw", "give user and password (or password_file), or neither"),

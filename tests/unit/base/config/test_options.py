@@ -143,6 +143,7 @@ ACCEPTED = [
     ("topics.history_retention_ms", 3_155_760_000_000),
     ("topics.names", {"public.orders": "legacy-orders"}),
     ("topics.format", "avro"),
+    ("topics.format", "json-schema"),
     ("topics.formats", {"public.orders": "avro", "public.notes": "json"}),
     ("topics.beyond", "text"),
     ("topics.envelope", "debezium"),
@@ -214,7 +215,7 @@ REFUSED = [
     ("topics.names", {"public.a": "t", "public.b": "t"}, 'public.a and public.b both lead to "t"'),
     ("topics.names", {"public.a": "shop.public.b"}, '"shop.public.b" may collide with another table'),
     ("topics.names", {"public.a": "shop.__progress"}, "or an internal topic"),
-    ("topics.format", "xml", "should be 'json' or 'avro'"),
+    ("topics.format", "xml", "should be 'json', 'avro' or 'json-schema'"),
     ("topics.formats", {"orders": "avro"}, "write schema.table, for instance public.orders"),
     ("topics.beyond", "round", "should be 'refuse' or 'text'"),
     ("topics.envelope", "cloudevents", "should be 'plain' or 'debezium'"),
@@ -385,11 +386,13 @@ def test_a_gap_cannot_be_healed_where_no_snapshot_may_be_taken(tmp_path: Path) -
         load(path, {})
 
 
-@pytest.mark.parametrize("topics", [{"format": "avro"}, {"formats": {"public.a": "avro"}}])
-def test_avro_needs_a_registry(tmp_path: Path, topics: dict[str, Any]) -> None:
+@pytest.mark.parametrize("topics", [{"format": "json-schema"}, {"formats": {"public.a": "avro"}}])
+def test_a_format_with_schemas_needs_a_registry(tmp_path: Path, topics: dict[str, Any]) -> None:
     path = tmp_path / "cdc.yaml"
     path.write_text(yaml.safe_dump(BASE | {"topics": topics, "registry": None}))
-    with pytest.raises(ConfigError, match=r"needs a registry that keeps the schemas; add registry: \{url: …\}"):
+    with pytest.raises(
+        ConfigError, match=r"(avro|json-schema) needs a registry that keeps the schemas; add registry: \{url: …\}"
+    ):
         load(path, {})
 
 

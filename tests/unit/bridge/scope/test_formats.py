@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from confluent_kafka.schema_registry import (
+    record_subject_name_strategy,
+    topic_record_subject_name_strategy,
+    topic_subject_name_strategy,
+)
+from confluent_kafka.serialization import MessageField, SerializationContext
 
 from cdc.base.config import Config
 from cdc.base.config.debezium import DebeziumConfig
@@ -14,6 +22,7 @@ from cdc.bridge.encode import TableEncoder, ValueForm
 from cdc.bridge.scope.formats import TableFormats
 from cdc.contract.change import Column, Relation, ReplicaIdentity
 from cdc.contract.formats.avro.schema import avro_schema, misread
+from cdc.contract.formats.json_schema.schema import read_schema
 from cdc.contract.formats.opener import ValueOpener
 from cdc.contract.formats.registered import SchemaKind
 from cdc.contract.record import DebeziumModes, SchemaColumn, TableSchema, WrittenSchema
@@ -32,6 +41,7 @@ class MemoryRegistry:
     asked: list[str] = field(default_factory=list)
     error: Exception | None = None
     mode: str = "BACKWARD"
+    language: str | None = None
     next_id: int = 7
 
     def register(self, subject: str, kind: SchemaKind, text: str) -> int:
@@ -58,15 +68,20 @@ class MemoryRegistry:
         self.asked.append(f"compatibility of {subject}")
         return self.mode
 
+    def kind(self, subject: str) -> str | None:
+        """The language of every subject."""
+        self.asked.append(f"kind of {subject}")
+        return self.language
 
-def configured(**topics: Any) -> Config:
+
+def configured(registry: dict[str, Any] | None = None, **topics: Any) -> Config:
     """A configuration with a registry."""
     return Config.model_validate(
         {
             "name": "shop",
             "kafka": {"bootstrap": "localhost:9092"},
             "topics": {"format": "avro", **topics},
-            "registry": {"url": "http://localhost:8081"},
+            "registry": {"url": "http://localhost:8081", **(registry or {})},
         }
     )
 
@@ -217,6 +232,83 @@ def test_a_misread_column_leaves_its_table_out_until_the_subject_takes_all() -> 
     assert registry.asked == ["compatibility of shop.public.t-value"]
     registry.mode = "NONE"
     assert TableFormats(configured(), registry).form(schema(), COLUMNS, last) is not None
+
+
+def test_a_schema_keeps_what_the_former_one_of_its_topic_had() -> None:
+    """A registry in its usual mode takes the drop of a column only if the schema still describes former rows."""
+    registry, config = MemoryRegistry(), configured(format="json-schema")
+    both = form(TableFormats(config, registry))
+    last = replace(schema(*both.written), format="json-schema")
+    one = replace(schema(), columns=last.columns[:1])
+    found = TableFormats(config, registry).form(one, COLUMNS[:1], last)
+    assert found is not None
+    assert read_schema(found.written[0].text).dropped == {"a": "text"}
+    last = replace(one, format="json-schema", written=found.written)
+    again = TableFormats(config, registry).form(last, COLUMNS[:1], last)
+    assert again is not None
+    assert again.written == found.written, "a restart registers nothing new"
+    in_avro = replace(last, format="avro")
+    other = TableFormats(config, registry).form(one, COLUMNS[:1], in_avro)
+    assert other is not None
+    assert read_schema(other.written[0].text).dropped == {}, "the topic begins anew"
+
+
+@pytest.mark.parametrize("name", ["avro", "json-schema"])
+@pytest.mark.parametrize(
+    ("strategy", "theirs"),
+    [
+        ("topic", topic_subject_name_strategy),
+        ("record", record_subject_name_strategy),
+        ("topic-record", topic_record_subject_name_strategy),
+    ],
+)
+def test_subjects_are_those_of_confluents_serializers(
+    name: str, strategy: str, theirs: Callable[[SerializationContext, str], str]
+) -> None:
+    registry = MemoryRegistry()
+    form(TableFormats(configured({"subjects": strategy}, format=name), registry))
+    described = json.loads(registry.schemas[7])
+    record = described["title"] if name == "json-schema" else f"{described['namespace']}.{described['name']}"
+    asked = registry.asked.pop().split()[1]
+    assert asked == theirs(SerializationContext(TOPIC, MessageField.VALUE), record)
+    form(
+        TableFormats(
+            configured({"subjects": strategy, "context": "eu"}, format=name), MemoryRegistry(asked=registry.asked)
+        )
+    )
+    assert registry.asked.pop().split()[1] == f":.eu:{asked}"
+
+
+def test_another_strategy_keeps_the_ids_on_record_and_carries_the_former_schema_over() -> None:
+    registry = MemoryRegistry()
+    known = form(TableFormats(configured(), registry)).written
+    formats, registry.asked = TableFormats(configured({"subjects": "record"}), registry), []
+    last = replace(schema(*known), format="avro")
+    found = formats.form(last, COLUMNS, last)
+    assert found is not None
+    assert (found.written, registry.asked) == (known, ["text of 7"]), "a schema that is the same is not registered anew"
+    wider = (*COLUMNS, Column("b", 23, -1, "pg_catalog.int4", False))
+    new = table_schema(replace(RELATION, columns=wider), ("id",), TOPIC)
+    registry.asked = []
+    assert formats.form(new, wider, last) is not None
+    assert registry.asked == [
+        "kind of shop.public.t",
+        "register shop.public.t AVRO",
+        "register shop.public.t AVRO",
+    ]
+    assert registry.schemas[7] == known[0].text
+
+
+def test_a_subject_has_one_language() -> None:
+    registry = MemoryRegistry(language="AVRO")
+    ids = {3: WrittenSchema(3, "another", "avro")}
+    formats = TableFormats(configured(format="json-schema"), registry)
+    with pytest.raises(RegistryRefused, match=r"subject shop\.public\.t-value has schemas in AVRO") as refused:
+        formats.form(schema(), COLUMNS, ids=ids)
+    assert "delete subject shop.public.t-value" in refused.value.remedy
+    assert registry.schemas == {}
+    registry.language = None
+    assert formats.form(schema(), COLUMNS, ids=ids) is not None
 
 
 def test_a_registry_that_is_away_is_not_asked_for_each_table() -> None:

@@ -1,0 +1,202 @@
+"""JSON values with a JSON Schema in a real registry: what each change becomes, and what foreign readers read.
+
+The oracle validates each value by jsonschema_rs, with the schema that the registry has.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+
+from cdc.base.config import RegistryConfig
+from cdc.base.errors import RegistryRefused
+from cdc.contract.formats.json_schema.schema import json_schema, misread, read_schema, succeeding
+from cdc.contract.naming import subject
+from cdc.contract.record import SchemaColumn, TableSchema
+from cdc.kafka.registry import SchemaRegistry
+from cdc.lab.stack import RegistryServer
+from tests.integration.bridge.test_formats import be_compatible, ids, in_format
+from tests.integration.bridge.test_type_matrix import prepare
+from tests.support.deployment import Deploy, Deployment
+from tests.support.names import unique
+from tests.support.servers import Database
+from tests.support.type_matrix import matrix_tables
+
+
+def described(deploy: Deploy, registry: RegistryServer, **sections: dict[str, Any]) -> Deployment:
+    """A deployment whose values have JSON Schemas."""
+    return in_format("json-schema", deploy, registry, **sections)
+
+
+def versions(registry: RegistryServer, deployment: Deployment, table: str) -> list[str]:
+    """The schemas that the registry has of a table."""
+    found = []
+    name = subject(deployment.topic(table))
+    with urllib.request.urlopen(f"{registry.url}/subjects/{name}/versions", timeout=30) as answer:
+        numbers = json.loads(answer.read())
+    for number in numbers:
+        with urllib.request.urlopen(f"{registry.url}/subjects/{name}/versions/{number}", timeout=30) as answer:
+            found.append(json.loads(answer.read())["schema"])
+    return found
+
+
+def test_every_type_with_a_schema(
+    deploy: Deploy, database: Database, replica: Database, registry: RegistryServer
+) -> None:
+    """``topics.beyond`` stays at its default: there is nothing that JSON does not hold."""
+    deployment = described(deploy, registry, topics={"partitions": 1})
+    with prepare(database) as connection:
+        prepare(replica).close()
+        tables = matrix_tables(connection)
+        names = [table.qualified for table in tables]
+        for table in tables:
+            table.create(connection)
+            table.insert(connection)  # the backfill's
+        deployment.start()
+        deployment.wait_backfilled(*names)
+        for table in tables:
+            table.update(connection)
+        deployment.assert_equal(*names)
+        for table in tables:
+            table.delete(connection)
+        deployment.assert_equal(*names)
+        assert all(len(set(ids(deployment, name))) == 1 for name in names)
+
+
+@pytest.mark.parametrize("delivery", ["transactional", "idempotent"])
+def test_columns_come_and_go_in_the_usual_mode(
+    deploy: Deploy, database: Database, registry: RegistryServer, delivery: str
+) -> None:
+    database.execute("CREATE TABLE t (id integer PRIMARY KEY, a text)")
+    deployment = described(deploy, registry)
+    be_compatible(registry, subject(deployment.topic("public.t")), "BACKWARD_TRANSITIVE")
+    deployment.deliver(delivery)
+    deployment.start()
+    database.execute("INSERT INTO t VALUES (1, 'x'), (2, NULL)")
+    database.execute("ALTER TABLE t ADD COLUMN b numeric(6,2)")
+    database.execute("INSERT INTO t VALUES (3, 'y', 1.10)")
+    database.execute("ALTER TABLE t DROP COLUMN a")
+    database.execute("UPDATE t SET id = 4 WHERE id = 1")
+    deployment.wait_published()
+    deployment.bridge.stop()
+    deployment.start_bridge()  # which has to make the same schema again
+    database.execute("ALTER TABLE t RENAME COLUMN b TO c")
+    database.execute("UPDATE t SET c = 0")
+    deployment.assert_equal("public.t")
+    found = [read_schema(each) for each in versions(registry, deployment, "public.t")]
+    assert [(list(each.types), list(each.dropped)) for each in found] == [
+        (["id", "a"], []),
+        (["id", "a", "b"], []),
+        (["id", "b"], ["a"]),
+        (["id", "c"], ["a", "b"]),
+    ]
+    assert "its schema fits" in deployment.command("check")
+
+
+def test_from_avro_the_topic_begins_anew(deploy: Deploy, database: Database, registry: RegistryServer) -> None:
+    """A registry may take a schema in another language, and give it to readers as one in Avro. So cdc refuses it."""
+    database.execute("CREATE TABLE t (id integer PRIMARY KEY, a text)")
+    deployment = in_format("avro", deploy, registry, source={"on_gap": "rebackfill"})
+    deployment.start()
+    database.execute("INSERT INTO t VALUES (1, 'x')")
+    deployment.assert_equal("public.t")
+    deployment.bridge.stop()
+    deployment.settings["topics"]["format"] = "json-schema"
+    deployment.write()
+    name = subject(deployment.topic("public.t"))
+    be_compatible(registry, name, "NONE")
+    assert f"subject {name} has schemas in AVRO" in deployment.command("check", code=3)
+    deployment.start_bridge()
+    deployment.bridge.wait_said(f"subject {name} has schemas in AVRO")
+    for suffix in ("", "?permanent=true"):
+        request = urllib.request.Request(f"{registry.url}/subjects/{name}{suffix}", method="DELETE")
+        urllib.request.urlopen(request, timeout=30).close()
+    database.execute("INSERT INTO t VALUES (2, 'y')")
+    deployment.wait_equal("public.t")
+    deployment.assert_equal("public.t")
+    newest = {record.key: record.value for record in deployment.records("public.t")}
+    assert {value[5:] for value in newest.values() if value is not None} == {b'{"id":1,"a":"x"}', b'{"id":2,"a":"y"}'}
+
+
+def test_confluents_deserializer_reads_and_validates_it(
+    deploy: Deploy, database: Database, registry: RegistryServer
+) -> None:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+    from confluent_kafka.schema_registry.json_schema import JSONDeserializer
+    from confluent_kafka.serialization import MessageField, SerializationContext
+
+    database.execute(
+        'CREATE TABLE t (id integer PRIMARY KEY, n numeric(5,2), f float8, at timestamptz, tags text[], "a b" jsonb)'
+    )
+    deployment = described(deploy, registry)
+    deployment.start_bridge()
+    database.execute(
+        "INSERT INTO t VALUES (1, 1.50, 'NaN', 'infinity', '{{x,NULL}}', '{\"k\": [1]}'),"
+        " (2, NULL, 0.5, NULL, '[2:2]={x}', NULL)"
+    )
+    deployment.wait_published()
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        read = JSONDeserializer(None, schema_registry_client=client)
+        records = deployment.records("public.t")
+        rows = [read(each.value, SerializationContext(each.topic, MessageField.VALUE)) for each in records]
+    assert {row["id"]: row for row in rows} == {
+        1: {"id": 1, "n": "1.50", "f": "NaN", "at": "infinity", "tags": [["x", None]], "a b": {"k": [1]}},
+        2: {"id": 2, "n": None, "f": 0.5, "at": None, "tags": "[2:2]={x}", "a b": None},
+    }
+
+
+TAKEN = ("taken", "taken", "taken")
+BY_CDC = ("refused by cdc", "refused by cdc", "refused by cdc")
+REFUSED = ("refused", "refused", "refused")
+WIDENED = ("taken", "refused", "refused")
+NARROWED = ("refused", "taken", "refused")
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "outcomes"),
+    [
+        ("", "a text", WIDENED),
+        ("a text", "", TAKEN),
+        ("a text", "b text", WIDENED),
+        ("a text", "a varchar(10)", TAKEN),
+        ("a text", "a uuid", TAKEN),
+        ("a numeric(6,2)", "a numeric(8,3)", TAKEN),
+        ("a timestamp", "a timestamptz", TAKEN),
+        ("a float4", "a float8", TAKEN),
+        ("a int4", "a int8", WIDENED),
+        ("a int4", "a float8", WIDENED),
+        ("a int4[]", "a int8[]", WIDENED),
+        ("a int8", "a int4", NARROWED),
+        ("a text", "a bytea", BY_CDC),
+        ("a text", "a jsonb", BY_CDC),
+        ("a text", "a text[]", BY_CDC),
+        ("a int4", "a text", REFUSED),
+        ("a int4", "a numeric", REFUSED),
+    ],
+)
+def test_what_each_mode_of_the_registry_makes_of_a_change(
+    registry: RegistryServer, was: str, now: str, outcomes: tuple[str, ...]
+) -> None:
+    """The table is in docs/formats.md."""
+    texts = []
+    for column in (was, now):
+        name, _, sql_type = column.partition(" ")
+        columns = (SchemaColumn("id", "int4", 1), *([SchemaColumn(name, sql_type, 2)] if column else []))
+        definition = TableSchema("f" * 16, "public", "t", "t", ("id",), columns)
+        texts.append(json_schema(definition, "shop", "refuse"))
+    texts[1] = succeeding(*texts)
+    found = []
+    with SchemaRegistry(RegistryConfig(url=registry.url)) as client:
+        for mode in ("BACKWARD", "FORWARD", "FULL"):
+            name = unique(f"{mode}-")
+            client.register(name, "JSON", texts[0])
+            be_compatible(registry, name, mode)
+            takes = not client.problems(name, "JSON", texts[1])
+            found.append("refused by cdc" if misread(*texts) else "taken" if takes else "refused")
+            with nullcontext() if takes else pytest.raises(RegistryRefused, match="does not fit"):
+                client.register(name, "JSON", texts[1])
+    assert tuple(found) == outcomes

@@ -1,0 +1,105 @@
+"""What a reader cannot hold of what the topic says, value by value; docs/readers.md tells each of them.
+
+A test expects just these differences: a reader that loses more fails, and so does one that loses less.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from tests.readers.canonical import Rows, Value
+from tests.readers.fed import ValueFormat
+
+
+class Loss(NamedTuple):
+    """One kind of value that a reader holds as another.
+
+    Attributes:
+        says: as the page says it.
+        columns: that have such values.
+        becomes: what is held instead of a value; other values stay.
+    """
+
+    says: str
+    columns: tuple[str, ...]
+    becomes: Callable[[Value], Value]
+
+
+JSON_NULL: Final = Loss(
+    "the document `null` is read as NULL", ("doc",), lambda value: None if value == "null" else value
+)
+NAN_IS_NULL: Final = Loss(
+    "`NaN` in a float column becomes NULL", ("ratio", "measure"), lambda value: None if value == "nan" else value
+)
+
+
+def _in_documents(becomes: Mapping[str, str]) -> Callable[[Value], Value]:
+    """Numbers in documents that are held as others."""
+
+    def held(value: Value) -> Value:
+        for digits, others in becomes.items():
+            value = value.replace(f'"{digits}"', f'"{others}"') if isinstance(value, str) else value
+        return value
+
+    return held
+
+
+_DOUBLES: Final = "numbers in documents become doubles"
+DUCKDBS_DOUBLES: Final = Loss(
+    _DOUBLES, ("doc",), _in_documents({"12345678901234567890.10": "12345678901234567000.0", "1.10": "1.1"})
+)
+SPARKS_DOUBLES: Final = Loss(
+    _DOUBLES, ("doc",), _in_documents({"12345678901234567890.10": "1.2345678901234567E19", "1.10": "1.1"})
+)
+NO_DOCUMENTS: Final = Loss("documents are left out", ("doc",), lambda _value: None)
+ZERO_FLOATS: Final = Loss(
+    "`NaN` and the infinities of a float become 0",
+    ("ratio", "measure"),
+    lambda value: "0.0" if value in ("nan", "inf", "-inf") else value,
+)
+
+
+def unquoted(text: str) -> str:
+    """A document as a reader has it that takes the quotes from strings: another one, unless it had none."""
+    try:
+        json.loads(text)
+    except ValueError:
+        return json.dumps(["no document", text])
+    return text
+
+
+NO_QUOTES: Final = Loss(
+    "documents that are strings lose their quotes",
+    ("doc",),
+    lambda value: unquoted("text") if value == '"text"' else value,
+)
+
+NO_ZEROS: Final = Loss(
+    "numbers in objects and arrays lose zeros at their end",
+    ("doc",),
+    _in_documents({"12345678901234567890.10": "12345678901234567890.1"}),
+)
+
+LOSSES: Final[Mapping[tuple[str, ValueFormat], Sequence[Loss]]] = {
+    ("pandas", "json"): [NAN_IS_NULL],
+    ("pandas", "avro"): [NAN_IS_NULL],
+    ("DuckDB", "json"): [DUCKDBS_DOUBLES],
+    ("Flink SQL", "json"): [NO_QUOTES, NO_ZEROS],
+    ("Spark", "json"): [NO_QUOTES, SPARKS_DOUBLES],
+    ("Debezium's JDBC sink", "json"): [NO_DOCUMENTS, ZERO_FLOATS],
+}
+
+
+def losses(reader: str, value_format: ValueFormat) -> Sequence[Loss]:
+    """What a reader cannot hold in this format."""
+    return [*([JSON_NULL] if value_format == "json" else []), *LOSSES.get((reader, value_format), ())]
+
+
+def altered(rows: Rows, loss: Loss) -> Rows:
+    """The rows as a reader with this loss holds them."""
+    return {
+        key: {name: loss.becomes(value) if name in loss.columns else value for name, value in row.items()}
+        for key, row in rows.items()
+    }
