@@ -12,7 +12,7 @@ from cdc.base.errors import ConfigError, EncodeError
 from cdc.contract.change import UNCHANGED_TOAST, Relation, Row
 from cdc.contract.formats.format import NOT_ENCODABLE, RowWriter
 from cdc.contract.formats.json_format import JSON
-from cdc.contract.record import FormatName, WrittenSchema
+from cdc.contract.record import DebeziumModes, FormatName, WrittenSchema
 from cdc.contract.schema import table_schema
 
 
@@ -31,17 +31,21 @@ class ValueForm(NamedTuple):
         format: its name.
         writer: encodes rows of the relation's columns.
         written: the schemas that values of this definition were written with, the writer's own the last one.
+        envelope: what surrounds each row; None if nothing does.
+        was_enveloped: whether the topic held envelopes before.
     """
 
     format: FormatName
     writer: RowWriter
-    written: tuple[WrittenSchema, ...]
+    written: tuple[WrittenSchema, ...] = ()
+    envelope: DebeziumModes | None = None
+    was_enveloped: bool = False
 
 
 class TableEncoder:
     """Encodes the rows of one version of a relation. A new ``Relation`` message needs a new encoder.
 
-    Keys and old rows, which only a history keeps, are JSON in every format.
+    Keys are JSON in every format. So are old rows for a history; those for an envelope have the form of its rows.
 
     Args:
         relation: as the stream described it.
@@ -66,7 +70,15 @@ class TableEncoder:
         self.key_columns = key_columns
         self.topic = topic
         schema = table_schema(relation, key_columns, topic)
-        self.schema = schema if form is None else replace(schema, format=form.format, written=form.written)
+        self.schema = schema
+        if form is not None:
+            self.schema = replace(
+                schema,
+                format=form.format,
+                written=form.written,
+                envelope=form.envelope,
+                was_enveloped=form.was_enveloped,
+            )
         self.fingerprint = self.schema.fingerprint
         self._key_indexes = _key_indexes(relation, key_columns)
         self._value_form = JSON.writer(relation.columns) if form is None else form.writer
@@ -123,7 +135,7 @@ class TableEncoder:
             EncodeError: a value cannot be encoded. Names table, column and key.
         """
         try:
-            if is_full:
+            if is_full or self.schema.envelope is not None:  # an envelope has every column, unknown ones as null
                 return self._old_form.encode(row)
             form, indexes = self._identity
             return form.encode(tuple([row[i] for i in indexes]))

@@ -68,7 +68,7 @@ from cdc.kafka.acls import transactional_id
 from cdc.kafka.brokers import BrokerAdmin
 from cdc.kafka.publish.publisher import KafkaPublisher
 from cdc.kafka.publish.row_producer import RowProducer
-from cdc.kafka.publish.topics import TopicAdmin, history_message_bytes
+from cdc.kafka.publish.topics import TopicAdmin, history_message_bytes, state_message_bytes
 from cdc.kafka.replay.client import TopicMissing
 from cdc.kafka.replay.definitions import read_definitions
 
@@ -238,7 +238,8 @@ class BridgeSession:
         return KafkaPublisher(
             self._kafka,
             transactional_id=transactional_id(self._config.name),
-            max_message_bytes=history_message_bytes(topics) if topics.history else topics.max_message_bytes,
+            max_message_bytes=history_message_bytes(topics) if topics.history else state_message_bytes(topics),
+            envelopes=registry.envelopes,
             history=HistoryEncoder(registry.histories, opener.json) if topics.history else None,
             rows=rows,
         )
@@ -256,7 +257,7 @@ class BridgeSession:
         assert self._stream is not None
         touched = TouchedKeys()
         engine = Engine(
-            resume=resume, xid=recent_xid(sql), counts=self._counts, touched=touched, histories=registry.histories
+            resume=resume, xid=recent_xid(sql), counts=self._counts, touched=touched, histories=registry.with_old_rows
         )
         self._rereader = Rereader(source.connection(), application_name=f"cdc {config.name} re-read")
         beginnings: list[TableEncoder] = []

@@ -147,8 +147,11 @@ def watch(
     records = follow(wanted.options, wanted.topic, from_beginning=from_beginning, begun=begun, trouble=trouble)
     try:
         for record in records:
-            if is_wanted(record.key or b""):
-                typer.echo(shown(read(record)))
+            if not is_wanted(record.key or b""):
+                continue
+            found = read(record)
+            if found.row is not None or record.value is None:  # a tombstone follows an envelope that deletes
+                typer.echo(shown(found))
     except KeyboardInterrupt:
         return
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeAlias
 
 from cdc.base.errors import DecodeError
 from cdc.base.lsn import LSN
@@ -37,6 +37,13 @@ _NUMBER: Final = re.compile("-?[0-9]{1,20}")
 _COLUMNS: Final = re.compile("[0-9]{1,4}(,[0-9]{1,4})*")
 """A table has at most 1,600 columns."""
 _SCHEMA: Final = re.compile(rb";schema=([0-9a-f]+)")
+_STAMP: Final = re.compile(
+    rb"v=1;op=([cudrt]);lsn=([0-9A-F/]+);seq=([0-9]+);(?:xid=([0-9]+)|snap=[^;]*);ts=([0-9]+);schema=([0-9a-f]{16})"
+)
+_ENVELOPE: Final = re.compile(rb";envelope=([a-z0-9_.-]+)")
+
+Stamp: TypeAlias = tuple[bytes, bytes, bytes, bytes | None, bytes, bytes]
+"""What a header says of a record: op, lsn, seq, xid (None in a backfill record), ts and the fingerprint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +118,26 @@ class HeaderStamp:
     def around(self, schema: str) -> tuple[bytes, bytes, bytes]:
         """Returns the parts before ``op``, between ``op`` and ``seq``, and after ``seq``, to make headers from."""
         return b"v=1;op=", self._before_seq, self._after_seq + schema.encode()
+
+
+def stamp_of(header: bytes) -> Stamp:
+    """Returns the parts of a header that ``HeaderStamp`` made."""
+    match = _STAMP.match(header)
+    if match is None:
+        raise AssertionError(f"not a header of this bridge: {header!r}")
+    stamp: Stamp = match.groups()  # type: ignore[assignment]  # so many groups
+    return stamp
+
+
+def enveloped(header: bytes, modes: bytes) -> bytes:
+    """Returns the header with the mark that the value is an envelope, and in which modes it was written."""
+    return header + b";envelope=" + modes
+
+
+def envelope_of(header: bytes) -> bytes | None:
+    """Returns the modes of ``enveloped``; None if the value is a row."""
+    match = _ENVELOPE.search(header)
+    return None if match is None else match[1]
 
 
 def of_schema(header: bytes, schema: str) -> bytes:

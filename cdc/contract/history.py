@@ -10,7 +10,6 @@ identity, or null. Both records of a changed key have it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -18,13 +17,10 @@ from typing import Final
 import msgspec
 
 from cdc.base.lsn import LSN
-from cdc.contract.header import BACKFILL, DELETE, INSERT, NEWER, TRUNCATE, UPDATE
+from cdc.contract.header import BACKFILL, DELETE, INSERT, NEWER, TRUNCATE, UPDATE, stamp_of
 from cdc.contract.parsing import not_of_contract
 from cdc.contract.record import Position
 
-_HEADER: Final = re.compile(
-    rb"v=1;op=([cudrt]);lsn=([0-9A-F/]+);seq=([0-9]+);(?:xid=([0-9]+)|snap=[^;]*);ts=([0-9]+);schema=([0-9a-f]{16})"
-)
 _TOAST: Final = f";toast={NEWER}".encode()
 _OPS: Final = frozenset((INSERT, UPDATE, DELETE, BACKFILL, TRUNCATE))
 _MEMBERS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -50,7 +46,7 @@ class HistoryEncoder:
             value, header: of that record.
             old: what the stream says about the row before the change, as ``TableEncoder.old`` makes it.
         """
-        op, lsn, seq, xid, ts, schema = _fields(header)
+        op, lsn, seq, xid, ts, schema = stamp_of(header)
         position = lsn, seq
         # A changed key is two records at one position: the old key's tombstone, then the row under the new key
         if op == b"u" and value is None:
@@ -130,11 +126,3 @@ def members(text: str) -> dict[str, str]:
         return {name: bytes(raw).decode().strip() for name, raw in _MEMBERS.decode(text).items()}
     except msgspec.MsgspecError as error:
         raise ValueError(str(error)) from error
-
-
-def _fields(header: bytes) -> tuple[bytes, bytes, bytes, bytes | None, bytes, bytes]:
-    match = _HEADER.match(header)
-    if match is None:
-        raise AssertionError(f"not a header of this bridge: {header!r}")
-    op, lsn, seq, xid, ts, schema = match.groups()
-    return op, lsn, seq, xid, ts, schema

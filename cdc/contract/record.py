@@ -278,6 +278,24 @@ class WrittenSchema(NamedTuple):
     format: FormatName
 
 
+class DebeziumModes(NamedTuple):
+    """How values in Debezium's envelope are written; the names and values are those of Debezium's own options.
+
+    Attributes:
+        decimal: ``decimal.handling.mode``.
+        time: ``time.precision.mode``.
+        binary: ``binary.handling.mode``.
+        hstore: ``hstore.handling.mode``.
+        schemas: whether each value contains its schema (``schemas.enable`` of Kafka Connect's converter).
+    """
+
+    decimal: Literal["precise", "string"] = "precise"
+    time: Literal["adaptive", "adaptive_time_microseconds", "isostring", "microseconds", "nanoseconds"] = "adaptive"
+    binary: Literal["bytes", "base64", "base64-url-safe", "hex"] = "bytes"
+    hstore: Literal["json", "map"] = "json"
+    schemas: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class TableSchema:
     """A relation definition as ``__schemas`` stores it, found by ``fingerprint`` (16 hex digits).
@@ -285,7 +303,8 @@ class TableSchema:
     ``key`` holds the names of the key columns in key order. ``relation_id`` is the table's oid in the source, 0 when
     unknown: if it differs, it is another table of the same name, whose rows are unrelated to the earlier ones.
     ``written`` holds every schema that values of this definition were written with, so that no reader of ours has to
-    ask the registry; the newest comes last.
+    ask the registry; the newest comes last. ``envelope`` is None if a value is the row and nothing else;
+    ``was_enveloped`` says whether the topic held envelopes before.
     """
 
     fingerprint: str
@@ -297,6 +316,8 @@ class TableSchema:
     relation_id: int = 0
     format: FormatName = "json"
     written: tuple[WrittenSchema, ...] = ()
+    envelope: DebeziumModes | None = None
+    was_enveloped: bool = False
 
     @property
     def qualified_name(self) -> str:

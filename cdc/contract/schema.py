@@ -10,6 +10,7 @@ from typing import Any, Final, cast, get_args
 import orjson
 
 from cdc.contract.change import Column, Relation
+from cdc.contract.debezium_modes import mark_of, modes_of
 from cdc.contract.parsing import integer, parse_record, text
 from cdc.contract.pgtypes import sql_type
 from cdc.contract.record import FormatName, SchemaColumn, TableSchema, WrittenSchema
@@ -92,6 +93,10 @@ def schema_value(schema: TableSchema) -> bytes:
     }
     if schema.format != "json":
         value["format"] = schema.format
+    if schema.envelope is not None:
+        value["envelope"] = mark_of(schema.envelope)
+    if schema.was_enveloped:
+        value["was_enveloped"] = True
     if schema.written:
         value["written"] = [list(each) for each in schema.written]
     return orjson.dumps(value)
@@ -122,6 +127,8 @@ def _schema(fields: dict[str, Any]) -> TableSchema:
         relation_id=integer(fields.get("relation", 0)),
         format=_format(fields.get("format", "json")),
         written=tuple(_written(*each) for each in fields.get("written", ())),
+        envelope=None if "envelope" not in fields else modes_of(text(fields["envelope"])),
+        was_enveloped=fields.get("was_enveloped", False) is True,
     )
 
 

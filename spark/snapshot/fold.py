@@ -17,7 +17,7 @@ from cdc.contract.header import INSERT
 from cdc.contract.record import TableSchema
 from cdc.spark.snapshot.past import LogPlace, PartitionEvidence
 from cdc.spark.topic import header_field, lsn_number
-from cdc.spark.values.avro import as_object, replaced
+from cdc.spark.values.avro import as_object, refuse_envelopes, replaced
 
 _PLACE = ("offset", "lsn", "commit_us", "produced_ms")
 
@@ -111,6 +111,7 @@ def fold(
         fn.count(fn.when(fn.col("op").isNull() | fn.col("key").isNull(), 1)).alias("foreign"),
     )
     known = list(definitions)
+    refuse_envelopes(known)
     if any(each.written for each in known):
         row = fn.struct(as_object(known, "row.value", "row.header").alias("value"), "row.header")
         folded = replaced(folded, "row", fn.when(fn.col("row").isNotNull(), row))

@@ -54,6 +54,7 @@ def opened(records: DataFrame, definitions: Iterable[TableSchema]) -> DataFrame:
         TopicUnreadable: a definition names a schema that is not of the topic contract.
     """
     known = list(definitions)
+    refuse_envelopes(known)
     return replaced(records, "value", as_object(known)) if any(each.written for each in known) else records
 
 
@@ -62,9 +63,24 @@ def opened_of_many(records: DataFrame, definitions: Mapping[str, Iterable[TableS
     value, needed = fn.col("value"), False
     for topic, given in definitions.items():
         known = list(given)
+        refuse_envelopes(known)
         if any(each.written for each in known):
             needed, value = True, fn.when(fn.col("topic") == topic, as_object(known)).otherwise(value)
     return replaced(records, "value", value) if needed else records
+
+
+def refuse_envelopes(definitions: Iterable[TableSchema]) -> None:
+    """Refuse a topic whose values are, or were, Debezium's change events.
+
+    Raises:
+        JobError: it is one.
+    """
+    for each in definitions:
+        if each.envelope is not None or each.was_enveloped:
+            raise JobError(
+                f"topic {each.topic} holds Debezium's change events, which Spark's jobs do not read yet",
+                remedy="run the job on topics of plain rows: those of another bridge, with topics.envelope: plain",
+            )
 
 
 def replaced(frame: DataFrame, name: str, column: Column) -> DataFrame:

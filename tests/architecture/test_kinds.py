@@ -41,6 +41,8 @@ READERS: dict[str, Mapping[Kind, object]] = {
 
 NAMES_OF_THEIR_OWN = {
     "cdc/contract/kinds.py": "the table",
+    "cdc/base/config/debezium.py": "values of Debezium's options",
+    "cdc/contract/formats/debezium/types.py": "Debezium's types: some kinds have several of them",
     "cdc/contract/pgtypes.py": "the names themselves",
     "cdc/contract/formats/canonical.py": "how people spell values: types of one kind have spellings of their own",
     "cdc/lab/proof/comparison.py": "a check: it must not share the errors of what it compares",

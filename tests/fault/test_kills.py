@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,6 +36,7 @@ _LONGEST_PAUSE_S = 2.5
     [
         ("transactional", "json"),
         ("transactional", "avro"),
+        ("transactional", "debezium"),
         pytest.param("idempotent", "json", marks=pytest.mark.long),
         pytest.param("idempotent", "avro", marks=pytest.mark.long),
     ],
@@ -46,8 +48,12 @@ def test_killed_at_random(own_stack: OwnStack, tmp_path: Path, delivery: str, fo
     rng = random.Random(seed)
     broker, servers = own_stack.kafka(), (own_stack.postgres(), own_stack.postgres())
     source, replica = (Database("postgres", server.dsn()) for server in servers)
-    registry = own_stack.registry() if form != "json" else None
-    sections = {} if registry is None else {"topics": {"format": form}, "registry": {"url": registry.url}}
+    registry = own_stack.registry() if form == "avro" else None
+    sections: dict[str, dict[str, Any]] = {}
+    if form == "debezium":
+        sections = {"topics": {"envelope": form}}
+    elif registry is not None:
+        sections = {"topics": {"format": form}, "registry": {"url": registry.url}}
     bank.create(source)
     watcher, writers = bank.Watcher(replica), [bank.Writer(source, rng.randrange(10**6)) for _ in range(2)]
     with deployed(source, broker.bootstrap, replica, tmp_path, sections, CdcProcess) as deployment:

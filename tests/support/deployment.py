@@ -26,6 +26,7 @@ from cdc.lab.proof.comparison import TableShape, describe, difference, pinned, p
 from cdc.lab.proof.registered_fields import fields_by_registry
 from cdc.lab.proof.topic_side import ReadFields, open_consumer, read_topics
 from tests.support.bridge_process import CdcProcess
+from tests.support.debezium_fields import fields_by_catalog
 from tests.support.forked import ForkedCdc, run_command
 from tests.support.names import unique
 from tests.support.servers import Database
@@ -211,7 +212,9 @@ class Deployment:
         return wanted
 
     def fields(self) -> ReadFields | None:
-        """What reads values with schemas for the oracle; None without a registry."""
+        """What reads values for the oracle that are not rows in JSON; None if all are."""
+        if self.settings["topics"].get("envelope") == "debezium":
+            return fields_by_catalog(self.source.dsn, self.settings.get("debezium", {}))
         registry = self.settings.get("registry")
         return None if registry is None else fields_by_registry(registry["url"])
 

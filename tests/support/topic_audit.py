@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
@@ -23,12 +24,15 @@ class _Kind(Enum):
     ROW = auto()
     DELETED = auto()
     EMPTIED = auto()
+    SAID = auto()
+    """An envelope says that the row was deleted; its tombstone is the next record."""
 
 
 _MAY_FOLLOW: Final[dict[_Kind, set[_Kind]]] = {
     _Kind.ROW: set(),
     _Kind.DELETED: {_Kind.ROW},
-    _Kind.EMPTIED: {_Kind.ROW, _Kind.DELETED},
+    _Kind.EMPTIED: {_Kind.ROW, _Kind.DELETED, _Kind.SAID},
+    _Kind.SAID: {_Kind.DELETED, _Kind.EMPTIED},
 }
 """At the same position: the tombstones of a table that begins anew have that of the change that showed it."""
 
@@ -57,16 +61,27 @@ class TopicAudit:
             self.faults.append(f"{where}: behind a record of {last[0]:X}#{last[1]} in the same partition")
         self._partitions[record.topic, record.partition] = here
         key = record.topic, record.key or b""
-        kind = _Kind.ROW if record.value is not None else _Kind.EMPTIED if fields["op"] == TRUNCATE else _Kind.DELETED
+        kind = _kind(record, fields)
         partition, before_lsn, before_seq, was = self._keys.get(key, (record.partition, 0, 0, _Kind.ROW))
         before = before_lsn, before_seq
         if partition != record.partition:
             self.faults.append(f"{where}: the key also lies in partition {partition}")
         if here == before and kind not in _MAY_FOLLOW[was]:
             self.faults.append(f"{where}: came twice")
+        elif was is _Kind.SAID and here != before:
+            self.faults.append(f"{where}: no tombstone followed the envelope at {before[0]:X}#{before[1]}")
         elif here < before:
             self.faults.append(f"{where}: went back from {before[0]:X}#{before[1]}")
         self._keys[key] = record.partition, *here, kind
+
+
+def _kind(record: StoredRecord, fields: Mapping[str, str]) -> _Kind:
+    if record.value is None:
+        return _Kind.EMPTIED if fields["op"] == TRUNCATE else _Kind.DELETED
+    if "envelope" not in fields:
+        return _Kind.ROW
+    value = json.loads(record.value)
+    return _Kind.SAID if value.get("payload", value)["op"] == "d" else _Kind.ROW
 
 
 def audit(records: Iterable[StoredRecord]) -> list[str]:

@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from cdc.base.config import checks, masking, password_file
+from cdc.base.config.debezium import DebeziumConfig
 from cdc.base.config.registry import RegistryConfig
 from cdc.base.config.serve import ServeConfig
 from cdc.base.config.view import ViewConfig
@@ -203,6 +204,10 @@ class TopicsConfig(BaseModel):
     PostgreSQL's text, for which such a type becomes a union with string in Avro, and gets a second field in Protobuf.
     JSON holds them all."""
 
+    envelope: Literal["plain", "debezium"] = "plain"
+    """What a value is: plain (default) the row and nothing else, which is what a compacted topic is for; debezium the
+    row in the change event of Debezium's connector for PostgreSQL, for readers that were written for it."""
+
     def format_of(self, table: str) -> _Format:
         """Returns the format of a table's values, by its qualified name."""
         return self.formats.get(table, self.format)
@@ -303,6 +308,7 @@ class Config(BaseModel):
     snapshot: SnapshotConfig = SnapshotConfig()
     kafka: KafkaConfig
     topics: TopicsConfig = TopicsConfig()
+    debezium: DebeziumConfig = DebeziumConfig()
     registry: RegistryConfig | None = None
     sink: SinkConfig | None = None
     view: ViewConfig | None = None
@@ -331,9 +337,32 @@ class Config(BaseModel):
                 f"topics.format: {self.topics.registered} needs a registry that keeps the schemas; "
                 "add registry: {url: …}"
             )
+        if self.topics.envelope == "debezium":
+            self._check_envelope()
         if self.sink is not None:
             checks.replica_targets(self.source.tables, self.sink.tables, self.sink.schema_name, self.sink.prefix)
         return self
+
+    def _check_envelope(self) -> None:
+        if self.topics.needs_registry:
+            raise ValueError(
+                "topics.envelope: debezium writes JSON: leave out topics.format and topics.formats, or the envelope"
+            )
+        if self.topics.history:
+            raise ValueError(
+                "topics.envelope: debezium has the old row already, and a history cannot hold envelopes: leave out "
+                "topics.history or topics.envelope"
+            )
+        if self.topics.beyond == "text":
+            raise ValueError(
+                "topics.beyond: text has no place in Debezium's types; leave it out, and choose "
+                "debezium.decimal_handling_mode: string and debezium.time_precision_mode: isostring, which hold more"
+            )
+        if self.delivery == "idempotent":
+            raise ValueError(
+                "topics.envelope: debezium needs delivery: transactional, so that a delete and its null value are "
+                "readable together"
+            )
 
     @property
     def heals_gaps(self) -> bool:

@@ -30,6 +30,7 @@ from dataclasses import replace
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from cdc.contract.change import Relation, ReplicaIdentity
+from cdc.contract.debezium_modes import mark_of
 from cdc.contract.key_identity import is_uncertain, key_change
 from cdc.contract.record import SchemaColumn, TableSchema, WrittenSchema
 
@@ -87,6 +88,11 @@ class Successions:
         """Returns the registry's schemas with which values of a definition were written to the topic."""
         known = self._by_fingerprint.get((topic, fingerprint))
         return () if known is None else known.written
+
+    def was_enveloped(self, topic: str) -> bool:
+        """Returns whether the topic holds, or held, envelopes."""
+        known = list(self._by_fingerprint.items())  # at once: another thread asks, while the session's may add one
+        return any(each.envelope or each.was_enveloped for (name, _), each in known if name == topic)
 
     def ids(self, topic: str) -> dict[int, WrittenSchema]:
         """Returns every schema of the registry with which values were written to the topic, by its id there."""
@@ -150,8 +156,8 @@ class Successions:
         changed = self.changed_hands(schema.topic, schema.relation_id)
         if set(last.key) != set(schema.key) and (changed is None or changed.cause != "object"):
             return NewBeginning("key", _WHY["key"].format(new=", ".join(schema.key), old=", ".join(last.key)))
-        if changed is None and last.format != schema.format:
-            return NewBeginning("format", _WHY["format"].format(new=schema.format, old=last.format))
+        if changed is None and (last.format, last.envelope) != (schema.format, schema.envelope):
+            return NewBeginning("format", _WHY["format"].format(new=_in_words(schema), old=_in_words(last)))
         return changed or _other_column(last, schema)
 
     def kept(self, schema: TableSchema, today: Sequence[SchemaColumn]) -> TableSchema:
@@ -171,6 +177,12 @@ class Successions:
             for column in schema.columns
         )
         return replace(schema, columns=tuple(columns))
+
+
+def _in_words(definition: TableSchema) -> str:
+    if definition.envelope is None:
+        return definition.format
+    return f"{definition.format} in Debezium's envelope ({mark_of(definition.envelope)})"
 
 
 def _other_column(last: TableSchema, schema: TableSchema) -> NewBeginning | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -10,6 +11,7 @@ from typing import Any, Final
 import psycopg
 import structlog
 
+from cdc import __version__
 from cdc.base.config import Config
 from cdc.base.errors import CdcError, GapError, RegistryRefused, RegistryUnavailable, SourceLocked, TopicRefused
 from cdc.bridge.capture.reading import columns_of, shape_of
@@ -22,6 +24,7 @@ from cdc.bridge.scope.topics import history_topics, state_topic, topic_specifica
 from cdc.bridge.source.catalog import table_info
 from cdc.bridge.source.table import TableInfo
 from cdc.contract.change import Relation, ReplicaIdentity
+from cdc.contract.formats.debezium.envelope import EnvelopeMaker
 from cdc.contract.membership import Membership
 from cdc.contract.naming import schemas_topic
 from cdc.contract.patterns import in_scope
@@ -58,6 +61,7 @@ class CapturedTables:
     Attributes:
         successions: the definition that each topic was last written with; set it before the first ``encoder``.
         histories: the history topic of each state topic; grows with the tables.
+        envelopes: makes the envelopes of all tables; None if values are rows and nothing else.
         members: what carried each table in the publication when the session began.
         left_out: tables that the patterns match but that cannot be captured; grows with what the stream brings.
     """
@@ -91,6 +95,10 @@ class CapturedTables:
         tell(left, told)
         self._tell_of_the_renamed(before or {})
         self.histories = history_topics(config, self.tables)
+        self.envelopes: EnvelopeMaker | None = None
+        if self._formats.envelope is not None:
+            self.envelopes = EnvelopeMaker(config.name, connection.info.dbname, __version__, time.time_ns)
+        self._enveloped_whole: set[str] = set()
         self._infos = {(each.namespace, each.name): each for each in self.tables}
 
     def _tell_of_the_renamed(self, before: Mapping[str, int]) -> None:
@@ -169,7 +177,11 @@ class CapturedTables:
     def _encoder(self, relation: Relation, key: tuple[str, ...], topic: str, info: TableInfo) -> TableEncoder | None:
         """Returns the encoder of a relation; None if its values cannot be written, and the table is left out."""
         plain = table_schema(relation, key, topic)
-        schema = replace(plain, written=self.successions.written(topic, plain.fingerprint))
+        schema = replace(
+            plain,
+            written=self.successions.written(topic, plain.fingerprint),
+            was_enveloped=self.successions.was_enveloped(topic),
+        )
         if self._formats.name_of(relation.qualified_name) != "json":
             schema = self._numbered(schema, info)
         try:
@@ -178,7 +190,18 @@ class CapturedTables:
             self._leave_out([self._unfit(info, error)])
             self._missed = Demand(info.qualified_name, True, error.message)
             return None
-        return TableEncoder(relation, key, topic, form)
+        encoder = TableEncoder(relation, key, topic, form)
+        if self.envelopes is not None and encoder.schema.envelope is not None:
+            self.envelopes.learn(encoder.schema, relation.columns, encoder.schema.envelope)
+            # If the stream sends no more than the key, the record's key has that, too
+            identity = {column.name for column in relation.columns if column.in_identity}
+            (self._enveloped_whole.discard if identity == set(key) else self._enveloped_whole.add)(topic)
+        return encoder
+
+    @property
+    def with_old_rows(self) -> Collection[str]:
+        """Topics whose records need the old row; grows with the tables."""
+        return self.histories if self.envelopes is None else self._enveloped_whole
 
     def _form(self, schema: TableSchema, relation: Relation) -> ValueForm | None:
         successions, topic = self.successions, schema.topic
@@ -350,7 +373,7 @@ class CapturedTables:
     def _today(self, info: TableInfo, columns: Sequence[SchemaColumn]) -> TableSchema:
         topic = state_topic(self._config, info.namespace, info.name)
         today = TableSchema("", info.namespace, info.name, topic, info.key, tuple(columns), info.oid)
-        return replace(today, format=self._formats.name_of(today.qualified_name))
+        return replace(today, format=self._formats.name_of(today.qualified_name), envelope=self._formats.envelope)
 
     def _mark(self, info: TableInfo, columns: Sequence[SchemaColumn]) -> tuple[str, tuple[SchemaColumn, ...]]:
         return info.qualified_name, tuple(each for each in columns if each.name in info.key)

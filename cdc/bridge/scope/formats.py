@@ -22,13 +22,15 @@ from typing import Final, Protocol, TypeVar
 import structlog
 
 from cdc.base.config import Config
+from cdc.base.config.debezium import DebeziumConfig
 from cdc.base.errors import RegistryRefused, RegistryUnavailable
 from cdc.bridge.encode import ValueForm
 from cdc.contract.change import Column
+from cdc.contract.formats.debezium.rows import DebeziumWriter
 from cdc.contract.formats.json_format import JSON
 from cdc.contract.formats.registered import RegisteredFormat, SchemaKind, registered
 from cdc.contract.naming import subject
-from cdc.contract.record import FormatName, TableSchema, WrittenSchema
+from cdc.contract.record import DebeziumModes, FormatName, TableSchema, WrittenSchema
 
 _PAUSE_S: Final = 5.0
 """How long nobody asks a registry that did not answer. Each question may take many seconds, and the whole bridge waits
@@ -76,6 +78,11 @@ class TableFormats:
         """Returns the format of a table, by its qualified name."""
         return self._config.topics.format_of(table)
 
+    @property
+    def envelope(self) -> DebeziumModes | None:
+        """What surrounds the rows of every table; None if nothing does."""
+        return None if self._config.topics.envelope == "plain" else _modes(self._config.debezium)
+
     def form(
         self,
         schema: TableSchema,
@@ -96,6 +103,10 @@ class TableFormats:
             RegistryRefused: the registry does not take the schema.
         """
         name = self.name_of(schema.qualified_name)
+        if (envelope := self.envelope) is not None:
+            return ValueForm(name, DebeziumWriter(columns, envelope), schema.written, envelope, schema.was_enveloped)
+        if schema.was_enveloped and name == "json":
+            return ValueForm(name, JSON.writer(columns), schema.written, None, was_enveloped=True)
         if name == "json":
             # The log may still hold values of a former format, and who begins at its first offset meets them
             return ValueForm(name, JSON.writer(columns), schema.written) if schema.written else None
@@ -110,7 +121,8 @@ class TableFormats:
                 self._carry_over(schema, form, last.written[-1].text)
             written = self._registered(schema, form, WrittenSchema(0, text, name), ids or {})
         others = (each for each in schema.written if each != written)
-        return ValueForm(name, form.writer(columns, text, written.schema_id), (*others, written))
+        writer = form.writer(columns, text, written.schema_id)
+        return ValueForm(name, writer, (*others, written), None, schema.was_enveloped)
 
     def subject(self, schema: TableSchema, form: RegisteredFormat) -> str:
         """Returns the registry's subject of a table's schemas."""
@@ -207,3 +219,13 @@ class TableFormats:
         except RegistryUnavailable as error:
             self._away, self._asks_again_at = error, self._clock() + _PAUSE_S
             raise
+
+
+def _modes(chosen: DebeziumConfig) -> DebeziumModes:
+    return DebeziumModes(
+        decimal=chosen.decimal_handling_mode,
+        time=chosen.time_precision_mode,
+        binary=chosen.binary_handling_mode,
+        hstore=chosen.hstore_handling_mode,
+        schemas=chosen.schemas_enable,
+    )

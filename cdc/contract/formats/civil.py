@@ -182,8 +182,15 @@ def canonical_interval(text: str) -> str:
     Raises:
         ValueError: not in this form.
     """
-    if text in _INFINITE:  # from PostgreSQL 17 on
-        return text
+    return text if text in _INFINITE else interval_text(*interval_parts(text))  # infinite from PostgreSQL 17 on
+
+
+def interval_parts(text: str) -> tuple[int, int, int]:
+    """Returns months, days and microseconds of an interval that is written exactly as PostgreSQL prints it.
+
+    Raises:
+        ValueError: not in this form, or infinite.
+    """
     match = _INTERVAL.fullmatch(text)
     if match is None or not text:
         _refuse()
@@ -192,13 +199,13 @@ def canonical_interval(text: str) -> str:
     if match[5] is not None:
         whole = (int(match[5]) * 60 + int(match[6])) * 60 + int(match[7])
         micros = whole * 1_000_000 + int((match[8] or "").ljust(6, "0"))
-    shown = _interval(years * 12 + months, days, -micros if match[4] == "-" else micros)
-    if shown != text:
+    parts = years * 12 + months, days, -micros if match[4] == "-" else micros
+    if (shown := interval_text(*parts)) != text:
         raise ValueError(f"write it as PostgreSQL does: {shown}")
-    return text
+    return parts
 
 
-def _interval(months: int, days: int, micros: int) -> str:
+def interval_text(months: int, days: int, micros: int) -> str:
     """Returns the text in ``IntervalStyle`` postgres: after a negative field, a positive one has its sign, too."""
     size = abs(months)
     years, rest = (size // 12, size % 12) if months >= 0 else (-(size // 12), -(size % 12))

@@ -1,17 +1,21 @@
 """Opens values: whichever format they were written in, they become the JSON objects of the topic contract. Pure.
 
 A JSON object begins with a brace, and a value with a schema of the registry begins with a zero byte (Confluent's wire
-format), so each value tells what it is. A topic may hold both for a while: what was written before its format changed
-stays until the cleaner comes.
+format). The header of an envelope says that the value is one. So each record tells what it is. A topic may hold several
+forms for a while: what was written before its format changed stays until the cleaner comes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cdc.contract.formats.registered import ValueReader, registered
+from cdc.contract.header import envelope_of, schema_of
 from cdc.contract.record import TableSchema, WrittenSchema
+
+if TYPE_CHECKING:
+    from cdc.contract.formats.debezium.envelope import EnvelopeReader
 
 _WITH_SCHEMA: Final = b"\0"
 
@@ -27,17 +31,34 @@ class ValueOpener:
     def __init__(
         self, definitions: Iterable[TableSchema], again: Callable[[], Iterable[TableSchema]] | None = None
     ) -> None:
-        self._written = _written(definitions)
+        known = list(definitions)
+        self._written = _written(known)
+        self._by_fingerprint = _enveloped(known)
         self._again = again
         self._readers: dict[int, ValueReader] = {}
+        self._envelopes: dict[tuple[str, bytes], EnvelopeReader] = {}
 
     @property
     def is_needed(self) -> bool:
         """Whether a value of the topic may be anything but JSON."""
-        return bool(self._written)
+        return bool(self._written or self._by_fingerprint)
+
+    def row(self, value: bytes, header: bytes) -> bytes | None:
+        """Returns the row of a record as the object that the topic contract describes.
+
+        Returns None for an envelope that says that the row was deleted. A tombstone follows it.
+
+        Args:
+            value, header: of the record.
+
+        Raises:
+            ValueError: the value has a schema that is not on record, or is damaged; the message says which.
+        """
+        mark = envelope_of(header)
+        return self.json(value) if mark is None else self._envelope(schema_of(header), mark).json(value)
 
     def json(self, value: bytes) -> bytes:
-        """Returns the row as the object that the topic contract describes. Leaves alone what is not in a format.
+        """Returns a value in any format as such an object. Leaves alone what is not in a format.
 
         Raises:
             ValueError: the value has a schema that is not on record, or is damaged; the message says which.
@@ -56,6 +77,25 @@ class ValueOpener:
         written = self._written[number]
         reader = self._readers[number] = registered(written.format).reader(written.text)
         return reader
+
+    def _envelope(self, fingerprint: str, mark: bytes) -> EnvelopeReader:
+        if (reader := self._envelopes.get((fingerprint, mark))) is not None:
+            return reader
+        if fingerprint not in self._by_fingerprint and self._again is not None:
+            self._by_fingerprint = _enveloped(list(self._again()))
+        if fingerprint not in self._by_fingerprint:
+            raise ValueError(f"the value has definition {fingerprint}, which the schemas topic lacks")
+        # Only who reads envelopes pays for what converts their values
+        from cdc.contract.formats.debezium.envelope import EnvelopeReader
+
+        reader = self._envelopes[fingerprint, mark] = EnvelopeReader(self._by_fingerprint[fingerprint], mark)
+        return reader
+
+
+def _enveloped(definitions: Iterable[TableSchema]) -> dict[str, TableSchema]:
+    """Returns the definitions by fingerprint, if there is an envelope in any of their topics."""
+    known = {each.fingerprint: each for each in definitions}
+    return known if any(each.envelope or each.was_enveloped for each in known.values()) else {}
 
 
 def _written(definitions: Iterable[TableSchema]) -> dict[int, WrittenSchema]:

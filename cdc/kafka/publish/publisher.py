@@ -10,7 +10,8 @@ progress does not cover those.
 
 State topics may have histories. Stream changes, backfills, sweeps, repairs and the tombstones of a TRUNCATE all pass
 through ``produce``, so none of them needs to know about the history. State and history share the Kafka transaction:
-readers see both or neither.
+readers see both or neither. Envelopes are made in the same place, for the same reason: a delete becomes an envelope and
+a tombstone, whatever deletes.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from confluent_kafka import KafkaError, KafkaException
 from cdc.base.broker_log import BROKERS_AWAY
 from cdc.base.config.checks import MAX_MESSAGE_BYTES
 from cdc.base.errors import CdcError, TopicRefused, TopicUnavailable
+from cdc.contract.formats.debezium.envelope import EnvelopeMaker
 from cdc.contract.header import header_position
 from cdc.contract.history import HistoryEncoder
 from cdc.contract.record import Ready
@@ -41,6 +43,7 @@ class KafkaPublisher(TransactionalProducer):
     Args:
         options, transactional_id, max_message_bytes: as for ``TransactionalProducer``, which raises the same errors.
         history: makes the records of the history topics; None when no topic has a history.
+        envelopes: makes the values of enveloped topics; None when values are rows and nothing else.
         rows: sends rows at once; None when all rows go into Kafka transactions. Closed with the publisher.
     """
 
@@ -58,6 +61,7 @@ class KafkaPublisher(TransactionalProducer):
         transactional_id: str,
         max_message_bytes: int,
         history: HistoryEncoder | None = None,
+        envelopes: EnvelopeMaker | None = None,
         rows: RowProducer | None = None,
     ) -> None:
         super().__init__(
@@ -67,6 +71,7 @@ class KafkaPublisher(TransactionalProducer):
             before_begin=self._await_rows,
         )
         self._history = history
+        self._envelopes = envelopes
         self._rows = rows
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="progress")
         self._writing: Future[None] | None = None
@@ -87,19 +92,23 @@ class KafkaPublisher(TransactionalProducer):
 
         Args:
             topic, key, value, header: the record; the topic's history, if it has one, gets a record as well.
-            old: the row before the change, for the history.
+            old: the row before the change, for the history or the envelope.
 
         Raises:
             TopicRefused: the record is larger than the topic takes.
             TopicUnavailable: the Kafka transaction cannot go on.
         """
+        if self._envelopes is not None:
+            for enveloped, marked in self._envelopes.values(key, value, header, old):
+                self._add(topic, key, enveloped, marked)
+            return
         self._add(topic, key, value, header)
         if self._history is not None and (history := self._history.topics.get(topic)) is not None:
             self._add(history, key, self._history.value(value, header, old), header)
 
     def produce_all(self, records: Iterable[Ready]) -> None:
         """Produce these records as ``produce`` does: at least one, each with a header."""
-        if self._history is not None:
+        if self._history is not None or self._envelopes is not None:
             for record in records:
                 self.produce(*record)
             return

@@ -237,8 +237,13 @@ def state_settings(topics: TopicsConfig) -> dict[str, str]:
         "segment.ms": str(topics.segment_ms),
         "min.cleanable.dirty.ratio": str(topics.min_cleanable_dirty_ratio),
         "min.insync.replicas": str(topics.min_insync_replicas),
-        "max.message.bytes": str(topics.max_message_bytes),
+        "max.message.bytes": str(state_message_bytes(topics)),
     }
+
+
+def state_message_bytes(topics: TopicsConfig) -> int:
+    """The largest record of a state topic; an envelope holds the old row as well, as a history does."""
+    return topics.max_message_bytes if topics.envelope == "plain" else history_message_bytes(topics)
 
 
 def history_settings(topics: TopicsConfig) -> dict[str, str]:

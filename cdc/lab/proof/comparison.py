@@ -224,7 +224,7 @@ def prove(
         name: the ``name`` in the configuration.
         replica_dsn: the mirrored database, with tables named as in the source.
         shapes: tables, as shapes or as ``schema.table``.
-        fields: reads values that begin with the id of a schema; None if all are JSON.
+        fields: reads values that are not rows in JSON; None if all are.
     """
     verdicts = []
     with pinned(source_dsn) as source, pinned(replica_dsn) as replica:

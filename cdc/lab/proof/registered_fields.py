@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import struct
 import urllib.request
+from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
@@ -27,11 +28,13 @@ def fields_by_registry(url: str) -> ReadFields:
             found = json.loads(answer.read())
         return _reader_of(found.get("schemaType", "AVRO"), found["schema"])
 
-    def fields(value: bytes) -> dict[str, bytes]:
+    def fields(value: bytes) -> Mapping[str, bytes] | None:
+        if value.startswith(b"{"):
+            return None
         magic, schema_id = _HEAD.unpack_from(value)
         if magic != 0:
             raise FormError(f"the value begins with {value[:5]!r}, not with a schema's id")
-        return dict(reader(schema_id)(value[_HEAD.size :]))
+        return reader(schema_id)(value[_HEAD.size :])
 
     return fields
 

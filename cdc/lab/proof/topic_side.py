@@ -24,8 +24,8 @@ _PLAIN: Final = re.compile(rb"[^A-Za-z0-9_]")
 
 Partition = tuple[str, int]
 
-ReadFields: TypeAlias = Callable[[bytes], Mapping[str, bytes]]
-"""Returns the JSON of each column of a value, by its name and in order."""
+ReadFields: TypeAlias = Callable[[bytes], Mapping[str, bytes] | None]
+"""Returns the JSON of each column of a value, by its name and in order; None if the value is the row as JSON."""
 
 
 class LiveRow(NamedTuple):
@@ -65,25 +65,32 @@ class TopicCopy:
         coordinates = f"{record.topic}[{record.partition}]@{record.offset} {key.decode()} {lsn}#{seq}"
         if (lsn, seq) < self._last.get(record.partition, (0, 0)):
             self.backward.append(coordinates)
-        change = key, lsn, seq, fields["op"] if record.value is None else ""
+        is_deleted = record.value is None or ("envelope" in fields and _says_deleted(record.value))
+        change = key, lsn, seq, "" if not is_deleted else fields["op"] if record.value is None else "envelope"
         if change in self._seen:
             self.duplicates.append(coordinates)
         self._last[record.partition] = lsn, seq
         self._seen.add(change)
         self.records += 1
         self.toast_newer += fields.get("toast") == "newer"
-        if record.value is None:
-            self.tombstones += 1
+        self.tombstones += record.value is None
+        if record.value is None or is_deleted:
             self.live.pop(key, None)
         else:
             nulls = fields.get("json_null")
             self.live[key] = LiveRow(record.value, frozenset(map(int, nulls.split(","))) if nulls else frozenset())
 
     def read(self, fields: ReadFields) -> None:
-        """Make JSON of the rows that begin with the id of a schema."""
+        """Make JSON of the rows that are something else."""
         for key, row in self.live.items():
-            if not row.value.startswith(b"{"):
-                self.live[key] = row._replace(value=_as_object(fields(row.value)))
+            if (found := fields(row.value)) is not None:
+                self.live[key] = row._replace(value=_as_object(found))
+
+
+def _says_deleted(envelope: bytes) -> bool:
+    """Whether an envelope of Debezium says that the row was deleted; its tombstone follows."""
+    found = msgspec.json.decode(envelope)
+    return bool(found.get("payload", found)["op"] == "d")
 
 
 def _as_object(fields: Mapping[str, bytes]) -> bytes:
@@ -110,7 +117,7 @@ def read_topics(bootstrap: str, topics: Iterable[str], fields: ReadFields | None
     Args:
         bootstrap: the cluster.
         topics: their names.
-        fields: reads values that begin with the id of a schema; None if all are JSON.
+        fields: reads values that are not rows in JSON; None if all are.
 
     Raises:
         TopicUnavailable: the end was not reached in time, or a broker does not know a topic yet.

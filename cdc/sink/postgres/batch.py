@@ -143,6 +143,9 @@ class TableStatements:
         upserts = [record for record in last.values() if record.value is not None]
         if self._opener.is_needed:
             upserts = [self._opened(record) for record in upserts]
+            # An envelope may say that its row was deleted; its tombstone comes with the next batch
+            tombstones += [each for each in upserts if each.value is None]
+            upserts = [each for each in upserts if each.value is not None]
         new, others = ((), upserts) if fresh is None else fresh.split(topic, upserts)
         return RenderedBatch(
             topic,
@@ -155,7 +158,7 @@ class TableStatements:
 
     def _opened(self, record: StoredRecord) -> StoredRecord:
         try:
-            return record._replace(value=self._opener.json(record.value or b""))
+            return record._replace(value=self._opener.row(record.value or b"", record.header))
         except ValueError as error:
             raise RecordRejected(record, str(error)) from error
 

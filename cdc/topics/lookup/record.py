@@ -45,7 +45,7 @@ def of_table(record: StoredRecord, opener: ValueOpener) -> Shown:
     key = record.key or b""
     try:
         header = parse_header(record.header)
-        value = _opened(record.value, opener)
+        value = _opened(record, opener)
         if not _is_object(key) or not (value is None or _is_object(value)):
             raise DecodeError(
                 "key and value must be JSON objects in UTF-8",
@@ -61,9 +61,9 @@ def of_table(record: StoredRecord, opener: ValueOpener) -> Shown:
     return Shown(*place, _one_line(key), None if value is None else _one_line(value), header.op, header.lsn, header.ts)
 
 
-def _opened(value: bytes | None, opener: ValueOpener) -> bytes | None:
+def _opened(record: StoredRecord, opener: ValueOpener) -> bytes | None:
     try:
-        return None if value is None else opener.json(value)
+        return None if record.value is None else opener.row(record.value, record.header)
     except ValueError as error:
         raise DecodeError(
             str(error), remedy="find out who else writes to this topic; cdc backfill publishes its rows again"

@@ -51,13 +51,19 @@ def table_form(
             return False
         return type(found) is dict and tuple(found) in former
 
-    read_value = json_object if opener is None else lambda value: json_object(opener.json(value))
+    def opened(value: bytes, header: bytes) -> bytes | None:
+        assert opener is not None
+        found = opener.row(value, header)
+        return None if found is None else json_object(found)
+
+    read_value = _plain_object if opener is None else opened
     return RecordForm(read_key, read_value, evidence, is_former if former else _never)
 
 
 def topic_form(key: KeyKind, value: ValueKind) -> RecordForm:
     """The form of another program's topic. The ``header`` of its records is their timestamp (``TopicReader``)."""
-    return RecordForm(_KEYS[key], _VALUES[value], _stamp, _never)
+    read_value = _VALUES[value]
+    return RecordForm(_KEYS[key], lambda text, _: read_value(text), _stamp, _never)
 
 
 def evidence(header: bytes) -> tuple[bytes, int]:
@@ -81,6 +87,10 @@ def json_object(text: bytes) -> bytes:
     if not text.isascii():
         text.decode()  # msgspec skips strings without checking that they are UTF-8
     return text
+
+
+def _plain_object(value: bytes, _: bytes) -> bytes:
+    return json_object(value)
 
 
 def _slowly(text: bytes) -> Any:

@@ -30,14 +30,14 @@ class RecordForm(NamedTuple):
 
     Attributes:
         key: a record's key → its order, and JSON text.
-        value: a record's value → JSON text.
+        value: a record's value and header → JSON text; None if it says that the row was deleted.
         evidence: a record's header → the LSN of its commit as JSON text, and µs since 1970.
         is_former: whether a key that does not fit was valid in a former definition of the table: such records are
             ignored.
     """
 
     key: Callable[[bytes], tuple[bytes, bytes]]
-    value: Callable[[bytes], bytes]
+    value: Callable[[bytes, bytes], bytes | None]
     evidence: Callable[[bytes], tuple[bytes, int]]
     is_former: Callable[[bytes], bool]
 
@@ -99,7 +99,10 @@ def changes(topic: str, records: Sequence[StoredRecord], form: RecordForm, index
             continue
         try:
             lsn, ts = form.evidence(header)
-            row = form.value(value)
+            row = form.value(value, header)
+            if row is None:
+                gone.append(at)
+                continue
             entries = indexes.orders(row, order) if indexes else ()
         except ValueError as error:
             no_rows.append(NoRow(at, True, _told(record, error)))

@@ -10,7 +10,7 @@ import yaml
 
 from cdc.base.config import Config, OtherTopic, load
 from cdc.base.errors import ConfigError
-from tests.unit.base.config import registry_rows, serve_rows
+from tests.unit.base.config import debezium_rows, registry_rows, serve_rows
 
 BASE: dict[str, Any] = {
     "name": "shop",
@@ -80,6 +80,8 @@ DEFAULTS = {
     "topics.format": "json",
     "topics.formats": {},
     "topics.beyond": "refuse",
+    "topics.envelope": "plain",
+    **debezium_rows.DEFAULTS,
     "sink.password": None,
     "sink.password_file": None,
     "sink.schema": None,
@@ -101,6 +103,7 @@ REQUIRED = ("name", "kafka", "kafka.bootstrap", "registry.url", "sink.dsn", "vie
 
 ACCEPTED = [
     *registry_rows.ACCEPTED,
+    *debezium_rows.ACCEPTED,
     *serve_rows.ACCEPTED,
     ("name", "a"),
     ("name", "Shop_2" * 8),
@@ -144,6 +147,7 @@ ACCEPTED = [
     ("topics.format", "protobuf"),
     ("topics.formats", {"public.orders": "avro", "public.notes": "json", "public.tags": "protobuf"}),
     ("topics.beyond", "text"),
+    ("topics.envelope", "debezium"),
     ("sink.schema", "mirror"),
     ("sink.prefix", "r_"),
     ("sink.tables", {"public.orders": "sales.orders_copy"}),
@@ -160,6 +164,7 @@ ACCEPTED = [
 
 REFUSED = [
     *registry_rows.REFUSED,
+    *debezium_rows.REFUSED,
     *serve_rows.REFUSED,
     ("name", "shop-1", "write 1 to 48 letters, digits or underscores; found 'shop-1'"),
     ("name", "x" * 49, "write 1 to 48 letters"),
@@ -214,6 +219,7 @@ REFUSED = [
     ("topics.format", "xml", "should be 'json', 'avro', 'protobuf' or 'json-schema'"),
     ("topics.formats", {"orders": "avro"}, "write schema.table, for instance public.orders"),
     ("topics.beyond", "round", "should be 'refuse' or 'text'"),
+    ("topics.envelope", "cloudevents", "should be 'plain' or 'debezium'"),
     ("sink", "host=x password=hunter2", "sink: expected keys and values below this key, found str"),
     ("sink.dsn", "", "must not be empty"),
     ("sink.schema", "", "must not be empty"),
@@ -253,7 +259,7 @@ def test_default(tmp_path: Path, key: str) -> None:
 def test_every_option_has_a_default_here_or_is_required() -> None:
     schema = Config.model_json_schema()
     options = {"name", "delivery"}
-    for section in ("source", "snapshot", "kafka", "topics", "registry", "sink", "view", "serve", "http"):
+    for section in ("source", "snapshot", "kafka", "topics", "debezium", "registry", "sink", "view", "serve", "http"):
         options |= {f"{section}.{key}" for key in schema["$defs"][f"{section.capitalize()}Config"]["properties"]}
     assert options == (set(DEFAULTS) | set(REQUIRED)) - {"source", "kafka"}, (
         "give each option a default or a requirement"
@@ -399,6 +405,23 @@ def test_a_table_may_have_another_format(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump(BASE | {"topics": {"format": "avro", "formats": {"public.a": "json"}}}))
     topics = load(path, {}).topics
     assert (topics.format_of("public.a"), topics.format_of("public.b")) == ("json", "avro")
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"topics": {"format": "avro"}}, r"topics\.envelope: debezium writes JSON: leave out topics\.format"),
+        ({"topics": {"history": ["public.a"]}}, r"a history cannot hold envelopes: leave out topics\.history"),
+        ({"topics": {"beyond": "text"}}, r"topics\.beyond: text has no place in Debezium's types"),
+        ({"delivery": "idempotent"}, r"topics\.envelope: debezium needs delivery: transactional"),
+    ],
+)
+def test_what_an_envelope_does_not_go_with(tmp_path: Path, more: dict[str, Any], said: str) -> None:
+    path = tmp_path / "cdc.yaml"
+    topics = {"envelope": "debezium", **more.get("topics", {})}
+    path.write_text(yaml.safe_dump(BASE | more | {"topics": topics}))
+    with pytest.raises(ConfigError, match=said):
+        load(path, {})
 
 
 def test_a_history_needs_kafka_transactions(tmp_path: Path) -> None:

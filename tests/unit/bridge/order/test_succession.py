@@ -9,7 +9,7 @@ import pytest
 from cdc.bridge.order.succession import Successions, shape_change
 from cdc.contract.change import Column, Relation, ReplicaIdentity
 from cdc.contract.key_identity import key_change
-from cdc.contract.record import SchemaColumn, TableSchema, WrittenSchema
+from cdc.contract.record import DebeziumModes, SchemaColumn, TableSchema, WrittenSchema
 from cdc.contract.schema import numbered, parse_schema, schema_value
 
 TOPIC = "shop.public.t"
@@ -73,6 +73,26 @@ def test_another_format_begins_the_topic_anew() -> None:
     assert beginning.why == "its values are to be written as avro now, but its topic was written as json"
     successions.wrote(replace(written("a"), format="avro"))
     assert successions.new_beginning(replace(written("a"), format="avro")) is None
+
+
+def test_another_envelope_begins_the_topic_anew() -> None:
+    enveloped = replace(written("a"), envelope=DebeziumModes())
+    other = replace(written("a"), envelope=DebeziumModes(decimal="string"))
+    successions = Successions([written("a")])
+    assert not successions.was_enveloped(TOPIC)
+    successions.wrote(enveloped)
+    assert successions.was_enveloped(TOPIC)
+    assert successions.new_beginning(enveloped) is None
+    for now, words in (
+        (other, "as json in Debezium's envelope (string.adaptive.bytes.json.plain) now"),
+        (written("a"), "as json now, but its topic was written as json in Debezium's envelope (precise."),
+    ):
+        beginning = successions.new_beginning(now)
+        assert beginning is not None
+        assert beginning.cause == "format"
+        assert words in beginning.why
+    successions.wrote(replace(written("a"), was_enveloped=True))
+    assert successions.was_enveloped(TOPIC)
 
 
 def test_the_schemas_of_a_definition_are_known_after_others_were_used() -> None:

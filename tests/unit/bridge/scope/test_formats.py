@@ -16,6 +16,7 @@ from confluent_kafka.schema_registry import (
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from cdc.base.config import Config
+from cdc.base.config.debezium import DebeziumConfig
 from cdc.base.errors import CdcError, RegistryRefused, RegistryUnavailable
 from cdc.bridge.encode import TableEncoder, ValueForm
 from cdc.bridge.scope.formats import TableFormats
@@ -24,7 +25,7 @@ from cdc.contract.formats.avro.schema import avro_schema, misread
 from cdc.contract.formats.json_schema.schema import read_schema
 from cdc.contract.formats.opener import ValueOpener
 from cdc.contract.formats.registered import SchemaKind
-from cdc.contract.record import SchemaColumn, TableSchema, WrittenSchema
+from cdc.contract.record import DebeziumModes, SchemaColumn, TableSchema, WrittenSchema
 from cdc.contract.schema import table_schema
 
 COLUMNS = (Column("id", 23, -1, "pg_catalog.int4", True), Column("a", 25, -1, "pg_catalog.text", False))
@@ -115,6 +116,28 @@ def test_a_table_that_was_in_avro_keeps_its_schemas_on_record() -> None:
     assert encoder.value((b"1", b"x")) == b'{"id":1,"a":"x"}'
     assert (encoder.schema.format, encoder.schema.written) == ("json", before.written)
     assert ValueOpener([encoder.schema]).json(before.writer.encode((b"1", b"x"))) == b'{"id":1,"a":"x"}'
+
+
+def test_rows_for_an_envelope_have_debeziums_form() -> None:
+    chosen = DebeziumConfig(decimal_handling_mode="string", schemas_enable=True)
+    config = configured(format="json", envelope="debezium").model_copy(update={"debezium": chosen})
+    formats = TableFormats(config, None)
+    found = form(formats)
+    encoder = TableEncoder(RELATION, ("id",), TOPIC, found)
+    assert encoder.schema.envelope == formats.envelope == DebeziumModes(decimal="string", schemas=True)
+    assert encoder.value((b"1", b"x")) == b'{"id":1,"a":"x"}'
+    assert encoder.old((b"1", None), is_full=False) == b'{"id":1,"a":null}', "an envelope has every column"
+    assert encoder.key((b"1", None)) == b'{"id":1}'
+
+
+def test_a_topic_that_left_the_envelope_says_so() -> None:
+    formats = TableFormats(configured(format="json"), None)
+    assert formats.envelope is None
+    found = formats.form(replace(schema(), was_enveloped=True), COLUMNS)
+    assert found is not None
+    schema_now = TableEncoder(RELATION, ("id",), TOPIC, found).schema
+    assert (schema_now.envelope, schema_now.was_enveloped) == (None, True)
+    assert ValueOpener([schema_now]).is_needed
 
 
 def test_a_new_schema_is_registered_before_a_row_is_written() -> None:

@@ -11,10 +11,12 @@ from confluent_kafka import KafkaError
 
 from cdc.base.errors import CdcError, FencedError, TopicRefused, TopicUnavailable
 from cdc.base.lsn import LSN
+from cdc.contract.change import Column
+from cdc.contract.formats.debezium.envelope import EnvelopeMaker
 from cdc.contract.header import INSERT, HeaderStamp
 from cdc.contract.history import HistoryEncoder
 from cdc.contract.partition import partition_of
-from cdc.contract.record import Ready
+from cdc.contract.record import DebeziumModes, Ready, SchemaColumn, TableSchema
 from cdc.kafka.publish.publisher import KafkaPublisher
 from cdc.kafka.publish.row_producer import ROWS_PATIENCE_S, Group, RowProducer
 from tests.support.waiting import eventually
@@ -76,6 +78,25 @@ def is_writing(publisher: KafkaPublisher) -> bool:
 
 
 class TestKafkaTransactions:
+    def test_a_delete_in_an_envelope_is_two_records_however_it_is_sent(self, brokers: InMemory) -> None:
+        brokers.create()
+        schema = TableSchema("0" * 16, "public", "t", "t", ("id",), (SchemaColumn("id", "int4"),))
+        envelopes = EnvelopeMaker("shop", "source", "1", lambda: 0)
+        envelopes.learn(schema, [Column("id", 23, -1, "pg_catalog.int4", True)], DebeziumModes())
+        made = KafkaPublisher(
+            brokers.options, transactional_id="cdc-shop", max_message_bytes=LARGEST, envelopes=envelopes
+        )
+        with closing(made):
+            made.start()
+            key = b'{"id":1}'
+            made.produce_all([("t", key, key, header(1), None), ("t", key, None, header(2), None)])
+            made.produce("t", b'{"id":2}', None, header(3))
+            made.commit()
+        found = brokers.records()
+        operations = [None if value is None else json.loads(value)["op"] for _, value in found]
+        assert operations == ["c", "d", None, "d", None]
+        assert [key for key, _ in found] == [b'{"id":1}'] * 3 + [b'{"id":2}'] * 2
+
     def test_a_record_keeps_key_value_and_header(self, publisher: KafkaPublisher, brokers: InMemory) -> None:
         publisher.produce("t", b"k", b"{}", header(1))
         publisher.produce("t", b"gone", None, header(2))
