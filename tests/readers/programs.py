@@ -22,7 +22,7 @@ from tests.readers.losses import unquoted
 from tests.support.locked_jars import locked_jars
 
 HERE: Final = Path(__file__).parent
-_TIMEOUT_S: Final = 300
+_TIMEOUT_S: Final = 560
 _QUICK_JAVA: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 """For programs that are over in seconds."""
 _TO_MAKE_S: Final = 580

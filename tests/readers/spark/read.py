@@ -53,7 +53,7 @@ def main() -> None:
     )
     # A key is always in one partition, so the record with the greatest offset is its newest.
     newest = records.groupBy("key").agg(max_by(struct("value"), "offset").alias("newest")).select("newest.value")
-    live = newest.where("value IS NOT NULL")
+    live = newest.where("value IS NOT NULL").cache()
     if value_format == "json":
         rows = live.select(from_json(col("value").cast("string"), SCHEMA).alias("row")).select("row.*")
     else:
