@@ -15,6 +15,7 @@ from cdc.contract.kinds import FLOATS, Kind, kind_of
 from cdc.contract.record import TableSchema
 
 _CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
+_CONFLUENTS: Final = {"avro": "AvroConverter", "json-schema": "JsonSchemaConverter"}
 CONNECT_TYPES: Final[Mapping[Kind, str]] = {
     Kind.BOOL: "boolean",
     Kind.INT16: "int16",
@@ -52,7 +53,7 @@ def connect_schema(
     if schema.format != "json":
         raise ConfigError(
             f"values of table {schema.qualified_name} are in {schema.format}, which JsonConverter does not read",
-            remedy="give the connector the AvroConverter for values, with the URL of the registry",
+            remedy=f"give the connector the {_CONFLUENTS[schema.format]} for values, with the URL of the registry",
         )
     for name, damage in damages(schema):
         typer.echo(f"WARN column {name}: {damage}", err=True)
