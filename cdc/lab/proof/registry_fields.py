@@ -9,14 +9,36 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
+import jsonschema_rs
+import msgspec
+
 from cdc.lab.proof.avro_fields import fields_by_avro
-from cdc.lab.proof.json_schema_fields import fields_by_json_schema
 from cdc.lab.proof.server_text import FormError
 from cdc.lab.proof.topic_side import ReadFields
 
 _HEAD: Final = struct.Struct(">bI")
 _TIMEOUT_S: Final = 30.0
-_READERS: Final = {"AVRO": fields_by_avro, "JSON": fields_by_json_schema}
+_RAW: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def _fields_by_json_schema(schema: str) -> ReadFields:
+    """Returns a function that takes apart what follows the schema's id, and validates it."""
+    described = json.loads(schema)
+    validator = jsonschema_rs.Draft7Validator(described)
+    columns = [name for name, column in described["properties"].items() if not column["pg"].get("dropped")]
+
+    def fields(body: bytes) -> Mapping[str, bytes]:
+        for error in validator.iter_errors(json.loads(body)):
+            raise FormError(f"the value is not valid by its schema: {error.message}")
+        row = _RAW.decode(body)
+        if missing := [name for name in columns if name not in row]:
+            raise FormError(f"the value has no member {missing[0]!r}")
+        return {name: bytes(text) for name, text in row.items()}
+
+    return fields
+
+
+_READERS: Final = {"AVRO": fields_by_avro, "JSON": _fields_by_json_schema}
 
 
 def fields_by_registry(url: str) -> ReadFields:
