@@ -49,7 +49,10 @@ def twin(name: str) -> Any:
 def _imported(name: str) -> Any:
     try:
         module = importlib.import_module(name)
-    except (ImportError, ValueError):  # ValueError: it was built with another layout of what it takes from a third one
+    except ImportError:
+        return None
+    except ValueError:  # it was built with another layout of what it takes from another module
+        _tell_of_stale_modules()
         return None
     source = Path(str(module.__file__)).with_name(f"{name.rpartition('.')[2]}.pyx")
     if source.exists() and getattr(module, "SOURCE", b"") != source_hash(source):

@@ -15,6 +15,7 @@ from cdc.contract.kinds import FLOATS, Kind, kind_of
 from cdc.contract.record import TableSchema
 
 _CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
+_CONFLUENTS: Final = {"avro": "AvroConverter", "json-schema": "JsonSchemaConverter"}
 CONNECT_TYPES: Final[Mapping[Kind, str]] = {
     Kind.BOOL: "boolean",
     Kind.INT16: "int16",
@@ -50,10 +51,9 @@ def connect_schema(
     loaded = load_config(config)
     schema = definitions_of(loaded, table)[-1]
     if schema.format != "json":
-        converter = f"{schema.format.capitalize()}Converter"
         raise ConfigError(
             f"values of table {schema.qualified_name} are in {schema.format}, which JsonConverter does not read",
-            remedy=f"give the connector the {converter} for values, with the URL of the registry",
+            remedy=f"give the connector the {_CONFLUENTS[schema.format]} for values, with the URL of the registry",
         )
     for name, damage in damages(schema):
         typer.echo(f"WARN column {name}: {damage}", err=True)

@@ -85,7 +85,7 @@ def registered(name: FormatName) -> RegisteredFormat:
 
             return AVRO
         case "json-schema":
-            from cdc.contract.formats.json_schema.form import JSON_SCHEMA
+            from cdc.contract.formats.json_schema.values import JSON_SCHEMA
 
             return JSON_SCHEMA
         case "protobuf":

@@ -139,6 +139,7 @@ def test_confluents_deserializer_reads_and_validates_it(
         " (2, NULL, 0.5, NULL, '[2:2]={x}', NULL)"
     )
     deployment.wait_published()
+    assert "JsonSchemaConverter" in deployment.command("connect-schema", "public.t", code=2)
     with SchemaRegistryClient({"url": registry.url}) as client:
         read = JSONDeserializer(None, schema_registry_client=client)
         records = deployment.records("public.t")

@@ -26,7 +26,7 @@ _DRAFT: Final = "http://json-schema.org/draft-07/schema#"
 _FOREIGN: Final = "the schema was not written by cdc"
 
 
-class _Described(NamedTuple):
+class _KnownColumns(NamedTuple):
     """What a schema says about its table.
 
     Attributes:
@@ -70,7 +70,7 @@ def succeeding(former: str, now: str) -> str:
     return orjson.dumps(document).decode()
 
 
-def read_schema(schema: str) -> _Described:
+def read_schema(schema: str) -> _KnownColumns:
     """Read a schema that ``json_schema`` or ``succeeding`` made; spaces and the order of members do not matter.
 
     Raises:
@@ -97,7 +97,7 @@ def read_schema(schema: str) -> _Described:
             raise ValueError(f"{_FOREIGN}: property {name!r} does not have the form that cdc writes")
     if given.get("type") != "object" or given.get("additionalProperties") is not False or given.get("required") != key:
         raise ValueError(f"{_FOREIGN}: it does not describe a row")
-    return _Described(types, dropped)
+    return _KnownColumns(types, dropped)
 
 
 def is_same_schema(one: str, other: str) -> bool:

@@ -1,17 +1,18 @@
-"""Writes and reads values: Confluent's head, and then exactly the object that the JSON format writes."""
+"""JSON with a JSON Schema, as bridge and readers use it: the head, and then exactly what the JSON format writes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from cdc.base.compiled import twin
 from cdc.contract.change import Column, Row
 from cdc.contract.formats.avro.binary import HEAD_BYTES, head
-from cdc.contract.formats.json_schema.schema import read_schema
+from cdc.contract.formats.json_schema.schema import is_same_schema, json_schema, misread, read_schema, succeeding
 from cdc.contract.formats.objects import ObjectForm
+from cdc.contract.formats.registered import RegisteredFormat
 from cdc.contract.formats.values import converter
 from cdc.contract.pgtypes import sql_type
 
@@ -85,3 +86,8 @@ class DescribedReader:
         if value[:1] != b"\0" or value[HEAD_BYTES : HEAD_BYTES + 1] != b"{" or not value.endswith(b"}"):
             raise ValueError(f"no JSON object follows the schema's id: {value[:60]!r}")
         return value[HEAD_BYTES:]
+
+
+JSON_SCHEMA: Final = RegisteredFormat(
+    "JSON", json_schema, is_same_schema, misread, DescribedWriter, DescribedReader, succeeding
+)
