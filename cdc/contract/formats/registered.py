@@ -76,7 +76,7 @@ def registered(name: FormatName) -> RegisteredFormat:
 
             return AVRO
         case "protobuf":
-            from cdc.contract.formats.protobuf.form import PROTOBUF
+            from cdc.contract.formats.protobuf.reader import PROTOBUF
 
             return PROTOBUF
         case _:
