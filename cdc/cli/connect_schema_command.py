@@ -15,7 +15,7 @@ from cdc.contract.kinds import FLOATS, Kind, kind_of
 from cdc.contract.record import TableSchema
 
 _CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
-_CONFLUENTS: Final = {"avro": "AvroConverter", "json-schema": "JsonSchemaConverter"}
+_CONFLUENTS: Final = {"avro": "AvroConverter", "json-schema": "JsonSchemaConverter", "protobuf": "ProtobufConverter"}
 CONNECT_TYPES: Final[Mapping[Kind, str]] = {
     Kind.BOOL: "boolean",
     Kind.INT16: "int16",

@@ -49,15 +49,15 @@ def protobuf_object(schema: str, value: Column) -> Column:
 
 
 @lru_cache(maxsize=1024)
-def _decoder(schema: str) -> Decoder:
-    return Decoder(schema)
+def _decoder(schema: str) -> ProtobufDecoder:
+    return ProtobufDecoder(schema)
 
 
 def _object(schema: str, value: bytes | None) -> str | None:
     return _decoder(schema).object(bytes(value)) if value is not None and bytes(value[:1]) == b"\0" else None
 
 
-class _Column(NamedTuple):
+class _ReadColumn(NamedTuple):
     """A column of a schema.
 
     Attributes:
@@ -75,7 +75,7 @@ class ForeignSchema(ValueError):
     """A schema that cdc did not write."""
 
 
-class Decoder:
+class ProtobufDecoder:
     """Reads values of one schema.
 
     Args:
@@ -86,7 +86,7 @@ class Decoder:
     """
 
     def __init__(self, schema: str) -> None:
-        self._columns: list[_Column] = []
+        self._columns: list[_ReadColumn] = []
         self._fields: dict[tuple[int, int], tuple[int, Callable[[Any], str]]] = {}
         for place, (said, optional, kind, number, text_number) in enumerate(_FIELD.findall(schema)):
             try:
@@ -95,7 +95,7 @@ class Decoder:
                 wire_type, read = _reading(kind, sql_type)
             except (ValueError, KeyError, TypeError) as error:
                 raise ForeignSchema(f"{error!r}") from error
-            self._columns.append(_Column(name, read, not optional))
+            self._columns.append(_ReadColumn(name, read, not optional))
             self._fields[int(number), wire_type] = place, read
             if text_number:
                 self._fields[int(text_number), _COUNTED] = place, _text_of_array(sql_type)

@@ -81,7 +81,7 @@ def registered(name: FormatName) -> RegisteredFormat:
     """
     match name:
         case "avro":
-            from cdc.contract.formats.avro.form import AVRO
+            from cdc.contract.formats.avro.reader import AVRO
 
             return AVRO
         case "json-schema":
@@ -89,7 +89,7 @@ def registered(name: FormatName) -> RegisteredFormat:
 
             return JSON_SCHEMA
         case "protobuf":
-            from cdc.contract.formats.protobuf.form import PROTOBUF
+            from cdc.contract.formats.protobuf.reader import PROTOBUF
 
             return PROTOBUF
         case _:

@@ -18,8 +18,7 @@ from psycopg import sql
 
 from cdc.base.broker_log import BROKER_LOG
 from cdc.contract.record import FormatName
-from cdc.lab.proof.registered_fields import fields_by_registry
-from cdc.lab.proof.topic_side import ReadFields
+from cdc.lab.proof.topic_side import ReadFields, fields_by_registry
 from cdc.lab.stack.embedded import free_port
 from cdc.lab.stack.stack import GivenKafka, GivenPostgres, Stack
 

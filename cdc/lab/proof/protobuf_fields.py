@@ -34,7 +34,7 @@ class CompiledSchema(NamedTuple):
     comments: Mapping[int, str]
 
 
-class _Column(NamedTuple):
+class _FieldsOfColumn(NamedTuple):
     """A column: its own name, its type in PostgreSQL, and its fields, the second of which holds texts."""
 
     name: str
@@ -91,21 +91,21 @@ def _descriptors(folder: str) -> bytes:
     return target.read_bytes()
 
 
-def _columns(made: CompiledSchema) -> Iterator[_Column]:
-    column: _Column | None = None
+def _columns(made: CompiledSchema) -> Iterator[_FieldsOfColumn]:
+    column: _FieldsOfColumn | None = None
     for place, field in enumerate(made.message.DESCRIPTOR.fields):
         if place in made.comments:
             if column is not None:
                 yield column
             said = json.loads(made.comments[place])
-            column = _Column(said["name"], said["type"], [field])
+            column = _FieldsOfColumn(said["name"], said["type"], [field])
         elif column is not None:
             column.fields.append(field)
     if column is not None:
         yield column
 
 
-def _left_out(row: Any, columns: list[_Column]) -> int:
+def _left_out(row: Any, columns: list[_FieldsOfColumn]) -> int:
     """Returns how many bytes of a row Google's writer would leave out: those of zeros in columns of the key."""
     left_out = 0
     for column in columns:
@@ -124,7 +124,7 @@ def _length(number: int) -> int:
     return max(1, -(-number.bit_length() // 7))
 
 
-def _json(row: Any, column: _Column) -> str:
+def _json(row: Any, column: _FieldsOfColumn) -> str:
     """Returns a column as the topic contract writes it in JSON."""
     field, *texts = column.fields
     if texts and row.HasField(texts[0].name):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
+import struct
 import time
+import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -18,8 +22,11 @@ from cdc.base.lsn import LSN
 from cdc.base.table_names import parts
 from cdc.contract.ports import StoredRecord
 from cdc.kafka.brokers import BrokerAdmin
+from cdc.lab.proof.server_text import FormError
 
 _TIMEOUT_S: Final = 30.0
+_ANSWER_S: Final = 30.0
+_HEAD_OF_VALUE: Final = struct.Struct(">bI")
 _PLAIN: Final = re.compile(rb"[^A-Za-z0-9_]")
 
 Partition = tuple[str, int]
@@ -212,3 +219,44 @@ def _end_offsets(bootstrap: str, topics: list[str]) -> dict[Partition, int]:
             raise TopicUnavailable(f"no end offsets of {', '.join(topics)}: {answer.str()}", remedy=BROKERS_AWAY)
         ends[place] = answer
     return ends
+
+
+def fields_by_registry(url: str) -> ReadFields:
+    """Returns a function that reads values as a foreign reader does.
+
+    It asks this registry for each schema once, and not the schemas topic.
+    """
+
+    @cache
+    def reader(schema_id: int) -> ReadFields:
+        with urllib.request.urlopen(f"{url}/schemas/ids/{schema_id}", timeout=_ANSWER_S) as answer:
+            found = json.loads(answer.read())
+        return _reader_of(found.get("schemaType", "AVRO"), found["schema"])
+
+    def fields(value: bytes) -> Mapping[str, bytes] | None:
+        if value.startswith(b"{"):
+            return None
+        magic, schema_id = _HEAD_OF_VALUE.unpack_from(value)
+        if magic != 0:
+            raise FormError(f"the value begins with {value[:5]!r}, not with a schema's id")
+        return reader(schema_id)(value[_HEAD_OF_VALUE.size :])
+
+    return fields
+
+
+def _reader_of(kind: str, schema: str) -> ReadFields:
+    # Each format's library is imported only by who has values in it
+    match kind:
+        case "AVRO":
+            from cdc.lab.proof import avro_fields
+
+            return avro_fields.reader_of(schema)
+        case "JSON":
+            from cdc.lab.proof import json_schema_fields
+
+            return json_schema_fields.reader_of(schema)
+        case "PROTOBUF":
+            from cdc.lab.proof import protobuf_fields
+
+            return protobuf_fields.reader_of(schema)
+    raise FormError(f"the schema is of a kind that nobody here reads: {kind}")

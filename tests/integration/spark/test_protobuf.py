@@ -25,7 +25,7 @@ from cdc.lab.stack import RegistryServer
 from cdc.spark.errors import JobError, TopicUnreadable
 from cdc.spark.report.document import from_json
 from cdc.spark.values.avro import opened
-from cdc.spark.values.protobuf import DAMAGED, Decoder
+from cdc.spark.values.protobuf import DAMAGED, ProtobufDecoder
 from tests.integration.bridge.test_protobuf import in_protobuf
 from tests.integration.spark import mirrors
 from tests.integration.spark.snapshots import Snapshots
@@ -58,7 +58,7 @@ def test_values_and_damage_are_read_as_the_bridge_reads_them(catalogue: Catalogu
             columns, key = [types[0].column("c")], ()
         relation = Relation(7, "My schema", "1 table", ReplicaIdentity.DEFAULT, tuple(columns))
         schema = protobuf_schema(table_schema(relation, key, "t"), "the-bridge", "text")
-        writer, reader, decoder = ProtobufWriter(columns, schema, 7), ProtobufReader(schema), Decoder(schema)
+        writer, reader, decoder = ProtobufWriter(columns, schema, 7), ProtobufReader(schema), ProtobufDecoder(schema)
         for number in range(20):
             row = random_row(rng, types, columns, key)
             if turn < len(catalogue.types) and number < len(types[0].texts):

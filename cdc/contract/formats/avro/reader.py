@@ -16,10 +16,12 @@ import orjson
 
 from cdc.base.compiled import twin
 from cdc.contract.formats.avro.binary import HEAD_BYTES, read_varint, schema_id
-from cdc.contract.formats.avro.schema import AvroColumn, AvroTable, read_schema
+from cdc.contract.formats.avro.schema import AvroColumn, AvroTable, avro_schema, is_same_schema, misread, read_schema
 from cdc.contract.formats.avro.types import AvroForm, AvroType
+from cdc.contract.formats.avro.writer import AvroWriter
 from cdc.contract.formats.floats import double_text, single_text
 from cdc.contract.formats.moments import moment
+from cdc.contract.formats.registered import RegisteredFormat
 from cdc.contract.formats.values import converter_of, floating
 
 CellReader: TypeAlias = Callable[[bytes, int, list[bytes]], int]
@@ -316,3 +318,7 @@ def _array(kind: AvroType) -> CellReader:
         return place
 
     return read
+
+
+AVRO: Final = RegisteredFormat("AVRO", avro_schema, is_same_schema, misread, AvroWriter, AvroReader)
+"""Avro, as bridge and readers use it."""

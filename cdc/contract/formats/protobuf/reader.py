@@ -18,10 +18,19 @@ import orjson
 from cdc.base.compiled import twin
 from cdc.contract.formats.floats import double_text, single_text
 from cdc.contract.formats.moments import moment
-from cdc.contract.formats.protobuf.schema import ProtobufColumn, ProtobufTable, read_schema
+from cdc.contract.formats.protobuf.schema import (
+    ProtobufColumn,
+    ProtobufTable,
+    is_same_schema,
+    misread,
+    protobuf_schema,
+    read_schema,
+    succeeding,
+)
 from cdc.contract.formats.protobuf.types import ProtobufForm, ProtobufType
 from cdc.contract.formats.protobuf.wire import HEAD_BYTES, WireType, check_head, read_varint, signed, tag
-from cdc.contract.formats.protobuf.writer import ELEMENT, NANOS, SECONDS
+from cdc.contract.formats.protobuf.writer import ELEMENT, NANOS, SECONDS, ProtobufWriter
+from cdc.contract.formats.registered import RegisteredFormat
 from cdc.contract.formats.values import converter_of, floating
 
 CellReader: TypeAlias = Callable[[bytes, int, int], tuple[bytes, int]]
@@ -272,3 +281,9 @@ def _array(kind: ProtobufType) -> CellReader:
         return b"[" + b",".join(elements) + b"]", place
 
     return read
+
+
+PROTOBUF: Final = RegisteredFormat(
+    "PROTOBUF", protobuf_schema, is_same_schema, misread, ProtobufWriter, ProtobufReader, succeeding
+)
+"""Protobuf, as bridge and readers use it."""

@@ -27,7 +27,7 @@ _MOST_COLUMNS: Final = 8_999
 """Far above PostgreSQL's highest number, 1600. A column's texts have the number above it by ``_TEXTS_ABOVE``."""
 _TEXTS_ABOVE: Final = 10_000
 _FIRST_OTHER: Final = 20_000
-"""Where the even numbers of columns begin whose own numbers are not known, or taken; the texts' are the odd ones.
+"""The first number of columns whose own numbers are not known, or taken: even ones, and those of their texts are odd.
 Protobuf itself has 19000 to 19999."""
 _MOST_NUMBERS: Final = (1 << 29) - 1
 

@@ -37,7 +37,7 @@ NANOS: Final = tag(2, WireType.VARINT)
 _DOUBLE: Final = struct.Struct("<d")
 
 
-class BeyondType(ValueError):
+class BeyondProtobuf(ValueError):
     """A value that its Protobuf type cannot hold, while the schema has no field for its text."""
 
 
@@ -124,7 +124,7 @@ class ProtobufWriter:
         """Returns why this text cannot be encoded; empty if it can."""
         try:
             self._writers[place](cell)
-        except BeyondType as error:
+        except BeyondProtobuf as error:
             return str(error)
         except NOT_ENCODABLE as error:
             return f"{type(error).__name__} {error} in {cell[:60]!r}"
@@ -141,7 +141,7 @@ def _refuser(column: ProtobufColumn) -> CellWriter:
     name = column.type.array if column.type.is_array else column.type.element.lstrip(".")
 
     def refuse(cell: bytes) -> bytes:
-        raise BeyondType(
+        raise BeyondProtobuf(
             f"the {column.sql_type} {cell[:60]!r} does not fit into Protobuf's {name}; with topics.beyond: text, a "
             "second field holds such values as text"
         )

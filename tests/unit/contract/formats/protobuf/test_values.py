@@ -13,7 +13,7 @@ from cdc.contract.formats.json_format import JSON
 from cdc.contract.formats.opener import ValueOpener
 from cdc.contract.formats.protobuf.reader import ProtobufReader
 from cdc.contract.formats.protobuf.wire import head, read_varint, signed, varint
-from cdc.contract.formats.protobuf.writer import BeyondType, ProtobufWriter
+from cdc.contract.formats.protobuf.writer import BeyondProtobuf, ProtobufWriter
 from cdc.contract.pgtypes import BUILTIN_NAMES
 from cdc.contract.record import TableSchema, WrittenSchema
 from tests.unit.contract.formats.avro.tables import column
@@ -134,7 +134,7 @@ def test_what_does_not_fit_is_refused_and_named(type_name: str, text: str) -> No
     if text == "{null}":  # PostgreSQL spells NULL in any case; the document is in quotes
         text = '{"null"}'
     with pytest.raises(
-        BeyondType, match=r"does not fit into Protobuf's \S+; with topics\.beyond: text, a second field"
+        BeyondProtobuf, match=r"does not fit into Protobuf's \S+; with topics\.beyond: text, a second field"
     ):
         writer.encode((text.encode(),))
     assert "topics.beyond: text" in writer.problem(0, text.encode())
