@@ -11,10 +11,13 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcmp
 
+from cdc.base._source cimport CDC_SOURCE
 from cdc.contract.formats._avro_rows cimport (
     _DAY, _add_binary, _add_number, _add_timestamp, _digits, _hex_digit, _read_date, _read_time, _write_double,
 )
 from cdc.contract.formats._objects cimport Buffer, Cell, RowWriter, is_null_document, is_utf8, write_text
+
+SOURCE = CDC_SOURCE
 
 cdef enum:
     # How a cell's text is converted; protobuf/types.py chooses by these numbers
