@@ -97,6 +97,6 @@ def test_brokers_that_only_the_client_library_can_ask(caplog: pytest.LogCaptureF
     epochs = LeaderEpochs({1: ("127.0.0.1", 1)}, {})
     assert epochs.newest([PLACE]) is None
     assert epochs.newest([PLACE]) is None
-    assert [record.message.partition(",")[0] for record in caplog.records if record.levelname == "WARNING"] == [
+    assert [record.message.partition(":")[0] for record in caplog.records if record.levelname == "WARNING"] == [
         "cannot ask each broker which one leads a partition"
     ]

@@ -17,14 +17,13 @@ import psycopg
 import pytest
 
 from cdc.contract.change import Column, Relation, ReplicaIdentity, Row
-from cdc.contract.formats.avro.binary import schema_id
-from cdc.contract.formats.avro.names import mangled
 from cdc.contract.formats.avro.reader import AvroReader
 from cdc.contract.formats.avro.schema import avro_schema
 from cdc.contract.formats.avro.types import avro_type
 from cdc.contract.formats.avro.writer import AvroWriter
 from cdc.contract.formats.json_format import JSON
-from cdc.contract.formats.registered import Beyond
+from cdc.contract.formats.names import mangled
+from cdc.contract.formats.registered import Beyond, head
 from cdc.contract.pgtypes import sql_type
 from cdc.contract.schema import table_schema
 from tests.support.servers import Database
@@ -120,7 +119,7 @@ def test_every_value_is_read_as_json_has_it(catalogue: Catalogue, key: tuple[str
         writer, reader, json_writer = AvroWriter(columns, schema, _ID), AvroReader(schema), JSON.writer(columns)
         for text in each.texts:
             value = writer.encode((text,))
-            assert schema_id(value) == _ID
+            assert value.startswith(head(_ID))
             assert reader.json(value) == json_writer.encode((text,)), f"{name} {text!r}"
             assert writer.problem(0, text) == ""
             assert writer.null_documents((text,)) == json_writer.null_documents((text,))

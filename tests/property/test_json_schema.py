@@ -11,11 +11,11 @@ import jsonschema_rs
 import pytest
 
 from cdc.contract.change import Column, Relation, ReplicaIdentity
-from cdc.contract.formats.avro.binary import head
 from cdc.contract.formats.format import NOT_ENCODABLE
 from cdc.contract.formats.json_format import JSON
 from cdc.contract.formats.json_schema.schema import json_schema
 from cdc.contract.formats.json_schema.values import DescribedReader, DescribedWriter
+from cdc.contract.formats.registered import head
 from cdc.contract.schema import table_schema
 from tests.property.test_avro import _MORE, random_row, random_table
 from tests.support import random_rows

@@ -105,11 +105,11 @@ class TableFormats:
         name = self.name_of(schema.qualified_name)
         if (envelope := self.envelope) is not None:
             return ValueForm(name, DebeziumWriter(columns, envelope), schema.written, envelope, schema.was_enveloped)
-        if schema.was_enveloped and name == "json":
-            return ValueForm(name, JSON.writer(columns), schema.written, None, was_enveloped=True)
         if name == "json":
+            if not schema.written and not schema.was_enveloped:
+                return None
             # The log may still hold values of a former format, and who begins at its first offset meets them
-            return ValueForm(name, JSON.writer(columns), schema.written) if schema.written else None
+            return ValueForm(name, JSON.writer(columns), schema.written, None, schema.was_enveloped)
         form = registered(name)
         text = form.schema(schema, self._config.name, self._config.topics.beyond)
         if last is not None and last.format == name:

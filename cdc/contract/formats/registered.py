@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 from cdc.contract.change import Column
 from cdc.contract.formats.format import RowWriter
+from cdc.contract.formats.names import mangled
 from cdc.contract.record import FormatName, TableSchema
 
 Beyond: TypeAlias = Literal["refuse", "text"]
@@ -19,6 +20,34 @@ Beyond: TypeAlias = Literal["refuse", "text"]
 
 SchemaKind: TypeAlias = Literal["AVRO", "JSON", "PROTOBUF"]
 """A language of schemas, as registries spell it."""
+
+
+HEAD_BYTES: Final = 5
+"""The length of what precedes the row."""
+_MOST_IDS: Final = 1 << 32
+
+
+def head(schema_id: int) -> bytes:
+    """Returns what precedes the row in a value with this schema.
+
+    Raises:
+        ValueError: such an id does not exist.
+    """
+    if not 0 <= schema_id < _MOST_IDS:
+        raise ValueError(f"not a schema id: {schema_id}")
+    return b"\0" + schema_id.to_bytes(4, "big")
+
+
+def check_head(value: bytes) -> None:
+    """Check that a value begins with the id of a schema.
+
+    Raises:
+        ValueError: it does not.
+    """
+    if len(value) < HEAD_BYTES:
+        raise ValueError(f"not a value in Confluent's wire format: it has only {len(value)} bytes")
+    if value[0]:
+        raise ValueError(f"not a value in Confluent's wire format: it begins with {value[0]:#04x} instead of 0")
 
 
 class ValueReader(Protocol):
@@ -33,8 +62,6 @@ class ValueReader(Protocol):
 
 
 def _record_name(table: TableSchema, bridge: str) -> str:
-    from cdc.contract.formats.avro.names import mangled
-
     return f"{mangled(bridge)}.{mangled(table.namespace)}.{mangled(table.name)}"
 
 

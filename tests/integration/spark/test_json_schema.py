@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc.contract.formats.avro.binary import head
+from cdc.contract.formats.registered import head
 from cdc.lab.stack import RegistryServer
 from cdc.spark.errors import JobError, TopicUnreadable
 from cdc.spark.report.document import from_json

@@ -15,13 +15,13 @@ import msgspec
 import orjson
 
 from cdc.base.compiled import twin
-from cdc.contract.formats.avro.binary import HEAD_BYTES, read_varint, schema_id
+from cdc.contract.formats.avro.binary import read_varint
 from cdc.contract.formats.avro.schema import AvroColumn, AvroTable, avro_schema, is_same_schema, misread, read_schema
 from cdc.contract.formats.avro.types import AvroForm, AvroType
 from cdc.contract.formats.avro.writer import AvroWriter
 from cdc.contract.formats.floats import double_text, single_text
 from cdc.contract.formats.moments import moment
-from cdc.contract.formats.registered import RegisteredFormat
+from cdc.contract.formats.registered import HEAD_BYTES, RegisteredFormat, check_head
 from cdc.contract.formats.values import converter_of, floating
 
 CellReader: TypeAlias = Callable[[bytes, int, list[bytes]], int]
@@ -64,7 +64,7 @@ class AvroReader:
         self._compiled = _compiled(self.table, self._readers)
 
     def json(self, value: bytes) -> bytes:
-        """Returns the object of a row. The caller has chosen this reader by ``schema_id(value)``.
+        """Returns the object of a row. The caller has chosen this reader by the value's id.
 
         Raises:
             ValueError: the bytes are not such a value; the message names the column and says what is wrong.
@@ -78,7 +78,7 @@ class AvroReader:
         Raises:
             ValueError: as ``json`` does.
         """
-        schema_id(value)
+        check_head(value)
         cells: list[bytes] = []
         place = HEAD_BYTES
         try:

@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from cdc.contract.formats.avro.names import mangled, original
 from cdc.contract.formats.avro.types import AvroType, are_told_apart, avro_type
+from cdc.contract.formats.names import mangled, original
 from cdc.contract.formats.registered import Beyond
 from cdc.contract.record import SchemaColumn, TableSchema
 

@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from cdc.contract.formats.avro.names import mangled
 from cdc.contract.formats.json_schema.types import family, value_schema
+from cdc.contract.formats.names import mangled
 from cdc.contract.formats.registered import Beyond
 from cdc.contract.record import SchemaColumn, TableSchema
 

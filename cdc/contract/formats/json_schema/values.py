@@ -9,10 +9,9 @@ import orjson
 
 from cdc.base.compiled import twin
 from cdc.contract.change import Column, Row
-from cdc.contract.formats.avro.binary import HEAD_BYTES, head
 from cdc.contract.formats.json_schema.schema import is_same_schema, json_schema, misread, read_schema, succeeding
 from cdc.contract.formats.objects import ObjectForm
-from cdc.contract.formats.registered import RegisteredFormat
+from cdc.contract.formats.registered import HEAD_BYTES, RegisteredFormat, head
 from cdc.contract.formats.values import converter
 from cdc.contract.pgtypes import sql_type
 

@@ -28,10 +28,11 @@ from cdc.contract.formats.protobuf.schema import (
     succeeding,
 )
 from cdc.contract.formats.protobuf.types import ProtobufForm, ProtobufType
-from cdc.contract.formats.protobuf.wire import HEAD_BYTES, WireType, check_head, read_varint, signed, tag
+from cdc.contract.formats.protobuf.wire import HEAD_BYTES, WireType, check_head, signed, tag
 from cdc.contract.formats.protobuf.writer import ELEMENT, NANOS, SECONDS, ProtobufWriter
 from cdc.contract.formats.registered import RegisteredFormat
 from cdc.contract.formats.values import converter_of, floating
+from cdc.contract.formats.varints import read_unsigned
 
 CellReader: TypeAlias = Callable[[bytes, int, int], tuple[bytes, int]]
 """Reads what begins at a place of a value and ends before an end; returns its JSON and the place after it."""
@@ -95,7 +96,7 @@ class ProtobufReader:
         place, end, last, column = HEAD_BYTES, len(value), -1, -1
         try:
             while place < end:
-                label, place = read_varint(value, place)
+                label, place = read_unsigned(value, place)
                 if label not in fields:
                     raise ValueError(f"then comes tag {label}: field {label >> 3} has another type, or is none of it")
                 rank, column, read = fields[label]
@@ -175,7 +176,7 @@ def _counted(value: bytes, place: int, end: int) -> tuple[bytes, int]:
 
 def _end(value: bytes, place: int, end: int) -> tuple[int, int]:
     """Returns where something ends that its length precedes, and where it begins."""
-    size, place = read_varint(value, place)
+    size, place = read_unsigned(value, place)
     after = place + size
     if after > end:
         raise ValueError(f"a length of {size} is longer than the rest")
@@ -221,7 +222,7 @@ def _integer(bits: int) -> CellReader:
     low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
 
     def read(value: bytes, place: int, _: int) -> tuple[bytes, int]:
-        number, place = read_varint(value, place)
+        number, place = read_unsigned(value, place)
         number = signed(number)
         if not low <= number <= high:
             raise ValueError(f"a number of more than {bits} bits: {number}")
@@ -234,10 +235,10 @@ def _timestamp(value: bytes, place: int, end: int) -> tuple[bytes, int]:
     after, place = _end(value, place, end)
     seconds = nanos = 0
     if value[place : place + 1] == SECONDS and place < after:
-        seconds, place = read_varint(value, place + 1)
+        seconds, place = read_unsigned(value, place + 1)
         seconds = signed(seconds)
     if value[place : place + 1] == NANOS and place < after:
-        nanos, place = read_varint(value, place + 1)
+        nanos, place = read_unsigned(value, place + 1)
     if place != after or nanos % 1_000 or not 0 <= nanos // 1_000 < _SECOND:
         raise ValueError("not a timestamp of whole microseconds")
     return b'"%b+00"' % moment(seconds * _SECOND + nanos // 1_000).encode(), place

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from cdc.contract.formats.avro.names import mangled, original
+from cdc.contract.formats.names import mangled, original
 from cdc.contract.formats.protobuf.types import TIMESTAMP, ProtobufType, protobuf_type
 from cdc.contract.formats.registered import Beyond
 from cdc.contract.record import SchemaColumn, TableSchema

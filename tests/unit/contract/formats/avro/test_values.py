@@ -11,11 +11,12 @@ import fastavro
 import pytest
 
 from cdc.contract.change import UNCHANGED_TOAST, Column, Row
-from cdc.contract.formats.avro.binary import head, read_varint, schema_id, varint
+from cdc.contract.formats.avro.binary import read_varint, varint
 from cdc.contract.formats.avro.reader import AvroReader
 from cdc.contract.formats.avro.writer import AvroWriter, BeyondType
 from cdc.contract.formats.format import NOT_ENCODABLE
 from cdc.contract.formats.json_format import JSON
+from cdc.contract.formats.registered import check_head, head
 from cdc.contract.pgtypes import BUILTIN_NAMES
 from tests.unit.contract.formats.avro.tables import NUMERIC_10_2, column, schema_of
 
@@ -235,11 +236,11 @@ def test_a_writer_needs_its_own_schema() -> None:
 
 
 def test_schema_ids() -> None:
-    assert schema_id(HEAD) == 7
-    assert schema_id(head(0xFFFFFFFF)) == 0xFFFFFFFF
+    assert HEAD == head(7) == b"\0\0\0\0\7"
+    assert head(0xFFFFFFFF) == b"\0\xff\xff\xff\xff"
     for value in (b"", b"\0\0\0\0", b'{"a":1}'):
         with pytest.raises(ValueError, match="Confluent's wire format"):
-            schema_id(value)
+            check_head(value)
         with pytest.raises(ValueError, match="Confluent's wire format"):
             AvroReader(schema_of(INT)).json(value)
 

@@ -12,8 +12,9 @@ from cdc.contract.formats.format import NOT_ENCODABLE
 from cdc.contract.formats.json_format import JSON
 from cdc.contract.formats.opener import ValueOpener
 from cdc.contract.formats.protobuf.reader import ProtobufReader
-from cdc.contract.formats.protobuf.wire import head, read_varint, signed, varint
+from cdc.contract.formats.protobuf.wire import head, signed, varint
 from cdc.contract.formats.protobuf.writer import BeyondProtobuf, ProtobufWriter
+from cdc.contract.formats.varints import read_unsigned
 from cdc.contract.pgtypes import BUILTIN_NAMES
 from cdc.contract.record import TableSchema, WrittenSchema
 from tests.unit.contract.formats.avro.tables import column
@@ -210,9 +211,10 @@ def test_damage_is_told_with_its_place(body: str, said: str) -> None:
     ("value", "said"),
     [
         (b"", "it has only 0 bytes"),
-        (HEAD[:5], "it has only 5 bytes"),
+        (HEAD[:4], "it has only 4 bytes"),
+        (HEAD[:5], "not the first message of its schema"),
         (b"\x01" + HEAD[1:] + b"\x08\x01", "begins with 0x01"),
-        (HEAD[:5] + b"\x02\x00\x08\x01", "not the first message of its schema: byte 0x02"),
+        (HEAD[:5] + b"\x02\x00\x08\x01", "not the first message of its schema: 000000000702"),
     ],
 )
 def test_other_heads_are_refused(value: bytes, said: str) -> None:
@@ -235,7 +237,7 @@ def test_numbers_of_any_length() -> None:
     for bits in range(65):
         for number in ((1 << bits) - 1, 1 << bits, -(1 << bits)):
             if -(1 << 63) <= number < 1 << 63:
-                found, place = read_varint(varint(number) + b"x", 0)
+                found, place = read_unsigned(varint(number) + b"x", 0)
                 assert (signed(found), place) == (number, len(varint(number)))
     assert struct.calcsize("<d") == 8
 

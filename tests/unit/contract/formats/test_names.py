@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc.contract.formats.avro.names import mangled, original
+from cdc.contract.formats.names import mangled, original
 
 ANY = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=63)
 TRICKY = st.lists(
