@@ -54,8 +54,10 @@ class ValueOpener:
         Raises:
             ValueError: the value has a schema that is not on record, or is damaged; the message says which.
         """
-        mark = envelope_of(header)
-        return self.json(value) if mark is None else self._envelope(schema_of(header), mark).json(value)
+        # An envelope is JSON: headers of all other values need no search
+        if value.startswith(_WITH_SCHEMA) or (mark := envelope_of(header)) is None:
+            return self.json(value)
+        return self._envelope(schema_of(header), mark).json(value)
 
     def json(self, value: bytes) -> bytes:
         """Returns a value in any format as such an object. Leaves alone what is not in a format.

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 import struct
-from binascii import unhexlify
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import date
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import orjson
 
@@ -20,16 +19,21 @@ from cdc.contract.change import Column, Row
 from cdc.contract.formats.avro.binary import varint
 from cdc.contract.formats.avro.schema import AvroColumn, read_schema
 from cdc.contract.formats.avro.types import AvroForm, AvroType
+from cdc.contract.formats.cells import (
+    BeyondType,
+    CellWriter,
+    bytes_writer,
+    integer_writer,
+    null_documents,
+    problem_of,
+    text_writer,
+)
 from cdc.contract.formats.elements import splitter
 from cdc.contract.formats.floats import nearest_single
-from cdc.contract.formats.format import NOT_ENCODABLE
 from cdc.contract.formats.moments import CLOCKS, DIGITS_AS_ZEROS, micros_of
 from cdc.contract.formats.registered import head
 from cdc.contract.formats.values import converter_of
 from cdc.contract.pgtypes import sql_type
-
-CellWriter: TypeAlias = Callable[[bytes], bytes]
-"""Returns the bytes of a field for the server's text. It raises ``NOT_ENCODABLE`` for anything but such a text."""
 
 NULL_BRANCH: Final = b"\x00"
 _VALUE_BRANCH: Final = b"\x02"
@@ -40,10 +44,6 @@ _KEY_TEXT_BRANCH: Final = b"\x02"
 _FIRST_DAY: Final = date(1970, 1, 1).toordinal()
 _ZERO: Final = ord("0")
 _DOUBLE: Final = struct.Struct("<d")
-
-
-class BeyondType(ValueError):
-    """A value that its Avro type cannot hold, while the schema has no place for a text."""
 
 
 class AvroWriter:
@@ -117,17 +117,11 @@ class AvroWriter:
 
     def null_documents(self, row: Row) -> tuple[int, ...]:
         """Returns the indexes of json and jsonb columns with the document ``null``, which looks like NULL in JSON."""
-        return tuple([i for i in self._documents if isinstance(cell := row[i], bytes) and cell.strip() == b"null"])
+        return null_documents(row, self._documents)
 
     def problem(self, place: int, cell: bytes) -> str:
         """Returns why this text cannot be encoded; empty if it can."""
-        try:
-            self._writers[place](cell)
-        except BeyondType as error:
-            return str(error)
-        except NOT_ENCODABLE as error:
-            return f"{type(error).__name__} {error} in {cell[:60]!r}"
-        return ""
+        return problem_of(self._writers[place], cell)
 
 
 def _column_writer(column: AvroColumn) -> CellWriter:
@@ -158,7 +152,7 @@ def _refuser(column: AvroColumn) -> CellWriter:
 
 def _text_writer(column: AvroColumn, branch: bytes) -> CellWriter:
     """Returns the writer of texts that are beyond a type; it refuses those that JSON could not carry either."""
-    convert, write, is_array = converter_of(column.sql_type), _string(branch), column.type.is_array
+    convert, write, is_array = converter_of(column.sql_type), text_writer(branch, varint), column.type.is_array
 
     def write_text(cell: bytes) -> bytes:
         if convert(cell) != orjson.dumps(cell.decode()) and not is_array:
@@ -177,7 +171,7 @@ def _scalar_writer(kind: AvroType, branch: bytes, beyond: CellWriter) -> CellWri
         case AvroForm.BOOLEAN:
             return {b"t": branch + b"\x01", b"f": branch + b"\x00"}.__getitem__
         case AvroForm.INT | AvroForm.LONG:
-            return _integer(branch, kind.precision)
+            return integer_writer(branch, kind.precision, varint)
         case AvroForm.FLOAT:
             return lambda cell: branch + nearest_single(cell.decode())
         case AvroForm.DOUBLE:
@@ -194,39 +188,8 @@ def _scalar_writer(kind: AvroType, branch: bytes, beyond: CellWriter) -> CellWri
         case AvroForm.TIMESTAMPTZ:
             return _timestamp(branch, beyond, b"+00")
         case AvroForm.BYTES:
-            return _bytes(branch)
-    return _string(branch)
-
-
-def _integer(branch: bytes, bits: int) -> CellWriter:
-    low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
-
-    def write(cell: bytes) -> bytes:
-        number = int(cell)
-        if not low <= number <= high:
-            raise ValueError(f"it has more than {bits} bits")
-        return branch + varint(number)
-
-    return write
-
-
-def _string(branch: bytes) -> CellWriter:
-    def write(cell: bytes) -> bytes:
-        if not cell.isascii():
-            cell.decode()  # raises unless it is UTF-8
-        return branch + varint(len(cell)) + cell
-
-    return write
-
-
-def _bytes(branch: bytes) -> CellWriter:
-    def write(cell: bytes) -> bytes:
-        if cell[:2] != b"\\x":
-            raise ValueError("not the hexadecimal form of bytes")
-        raw = unhexlify(cell[2:])
-        return branch + varint(len(raw)) + raw
-
-    return write
+            return bytes_writer(branch, varint)
+    return text_writer(branch, varint)
 
 
 def _decimal(branch: bytes, kind: AvroType, beyond: CellWriter) -> CellWriter:

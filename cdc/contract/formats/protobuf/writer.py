@@ -10,17 +10,24 @@ would leave out zeros. So a value has one form only.
 from __future__ import annotations
 
 import struct
-from binascii import unhexlify
-from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Final
 
 import orjson
 
 from cdc.base.compiled import twin
 from cdc.contract.change import Column, Row
+from cdc.contract.formats.cells import (
+    BeyondType,
+    CellWriter,
+    bytes_writer,
+    integer_writer,
+    null_documents,
+    problem_of,
+    text_writer,
+)
 from cdc.contract.formats.elements import splitter
 from cdc.contract.formats.floats import nearest_single
-from cdc.contract.formats.format import NOT_ENCODABLE
 from cdc.contract.formats.moments import micros_of
 from cdc.contract.formats.protobuf.schema import ProtobufColumn, read_schema
 from cdc.contract.formats.protobuf.types import ProtobufForm, ProtobufType
@@ -28,17 +35,10 @@ from cdc.contract.formats.protobuf.wire import WireType, head, tag, varint
 from cdc.contract.formats.values import converter_of
 from cdc.contract.pgtypes import sql_type
 
-CellWriter: TypeAlias = Callable[[bytes], bytes]
-"""Returns a field for the server's text, its tag included. It raises ``NOT_ENCODABLE`` for anything but such a text."""
-
 ELEMENT: Final = tag(1, WireType.COUNTED)
 SECONDS: Final = tag(1, WireType.VARINT)
 NANOS: Final = tag(2, WireType.VARINT)
 _DOUBLE: Final = struct.Struct("<d")
-
-
-class BeyondProtobuf(ValueError):
-    """A value that its Protobuf type cannot hold, while the schema has no field for its text."""
 
 
 class ProtobufWriter:
@@ -118,17 +118,11 @@ class ProtobufWriter:
 
     def null_documents(self, row: Row) -> tuple[int, ...]:
         """Returns the indexes of json and jsonb columns with the document ``null``, which looks like NULL in JSON."""
-        return tuple([i for i in self._documents if isinstance(cell := row[i], bytes) and cell.strip() == b"null"])
+        return null_documents(row, self._documents)
 
     def problem(self, place: int, cell: bytes) -> str:
         """Returns why this text cannot be encoded; empty if it can."""
-        try:
-            self._writers[place](cell)
-        except BeyondProtobuf as error:
-            return str(error)
-        except NOT_ENCODABLE as error:
-            return f"{type(error).__name__} {error} in {cell[:60]!r}"
-        return ""
+        return problem_of(self._writers[place], cell)
 
 
 def _column_writer(column: ProtobufColumn) -> CellWriter:
@@ -141,7 +135,7 @@ def _refuser(column: ProtobufColumn) -> CellWriter:
     name = column.type.array if column.type.is_array else column.type.element.lstrip(".")
 
     def refuse(cell: bytes) -> bytes:
-        raise BeyondProtobuf(
+        raise BeyondType(
             f"the {column.sql_type} {cell[:60]!r} does not fit into Protobuf's {name}; with topics.beyond: text, a "
             "second field holds such values as text"
         )
@@ -152,7 +146,7 @@ def _refuser(column: ProtobufColumn) -> CellWriter:
 def _text_writer(column: ProtobufColumn) -> CellWriter:
     """Returns the writer of texts that are beyond a type; it refuses those that JSON could not carry either."""
     convert, is_array = converter_of(column.sql_type), column.type.is_array
-    write = _string(tag(column.text_number, WireType.COUNTED))
+    write = text_writer(tag(column.text_number, WireType.COUNTED), varint)
 
     def write_text(cell: bytes) -> bytes:
         if convert(cell) != orjson.dumps(cell.decode()) and not is_array:
@@ -171,7 +165,7 @@ def _scalar_writer(kind: ProtobufType, label: bytes, beyond: CellWriter) -> Cell
         case ProtobufForm.BOOL:
             return {b"t": label + b"\x01", b"f": label + b"\x00"}.__getitem__
         case ProtobufForm.INT32 | ProtobufForm.INT64:
-            return _integer(label, kind.bits)
+            return integer_writer(label, kind.bits, varint)
         case ProtobufForm.FLOAT:
             return lambda cell: label + nearest_single(cell.decode())
         case ProtobufForm.DOUBLE:
@@ -180,39 +174,8 @@ def _scalar_writer(kind: ProtobufType, label: bytes, beyond: CellWriter) -> Cell
         case ProtobufForm.TIMESTAMP:
             return _timestamp(label, beyond)
         case ProtobufForm.BYTES:
-            return _bytes(label)
-    return _string(label)
-
-
-def _integer(label: bytes, bits: int) -> CellWriter:
-    low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
-
-    def write(cell: bytes) -> bytes:
-        number = int(cell)
-        if not low <= number <= high:
-            raise ValueError(f"it has more than {bits} bits")
-        return label + varint(number)
-
-    return write
-
-
-def _string(label: bytes) -> CellWriter:
-    def write(cell: bytes) -> bytes:
-        if not cell.isascii():
-            cell.decode()  # raises unless it is UTF-8
-        return label + varint(len(cell)) + cell
-
-    return write
-
-
-def _bytes(label: bytes) -> CellWriter:
-    def write(cell: bytes) -> bytes:
-        if cell[:2] != b"\\x":
-            raise ValueError("not the hexadecimal form of bytes")
-        raw = unhexlify(cell[2:])
-        return label + varint(len(raw)) + raw
-
-    return write
+            return bytes_writer(label, varint)
+    return text_writer(label, varint)
 
 
 def _timestamp(label: bytes, beyond: CellWriter) -> CellWriter:

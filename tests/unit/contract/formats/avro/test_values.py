@@ -13,7 +13,8 @@ import pytest
 from cdc.contract.change import UNCHANGED_TOAST, Column, Row
 from cdc.contract.formats.avro.binary import read_varint, varint
 from cdc.contract.formats.avro.reader import AvroReader
-from cdc.contract.formats.avro.writer import AvroWriter, BeyondType
+from cdc.contract.formats.avro.writer import AvroWriter
+from cdc.contract.formats.cells import BeyondType
 from cdc.contract.formats.format import NOT_ENCODABLE
 from cdc.contract.formats.json_format import JSON
 from cdc.contract.formats.registered import check_head, head

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from cdc.contract.change import UNCHANGED_TOAST, Column
+from cdc.contract.formats.cells import BeyondType
 from cdc.contract.formats.format import NOT_ENCODABLE
 from cdc.contract.formats.json_format import JSON
 from cdc.contract.formats.opener import ValueOpener
 from cdc.contract.formats.protobuf.reader import ProtobufReader
 from cdc.contract.formats.protobuf.wire import head, signed, varint
-from cdc.contract.formats.protobuf.writer import BeyondProtobuf, ProtobufWriter
+from cdc.contract.formats.protobuf.writer import ProtobufWriter
 from cdc.contract.formats.varints import read_unsigned
 from cdc.contract.pgtypes import BUILTIN_NAMES
 from cdc.contract.record import TableSchema, WrittenSchema
@@ -135,7 +136,7 @@ def test_what_does_not_fit_is_refused_and_named(type_name: str, text: str) -> No
     if text == "{null}":  # PostgreSQL spells NULL in any case; the document is in quotes
         text = '{"null"}'
     with pytest.raises(
-        BeyondProtobuf, match=r"does not fit into Protobuf's \S+; with topics\.beyond: text, a second field"
+        BeyondType, match=r"does not fit into Protobuf's \S+; with topics\.beyond: text, a second field"
     ):
         writer.encode((text.encode(),))
     assert "topics.beyond: text" in writer.problem(0, text.encode())
