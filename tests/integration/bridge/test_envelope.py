@@ -90,6 +90,7 @@ def test_where_a_change_comes_from(deploy: Deploy, database: Database) -> None:
     database.execute("CREATE TABLE t (id integer PRIMARY KEY)")
     deployment = enveloped(deploy)
     deployment.start_bridge()
+    deployment.wait_backfilled("public.t")  # or it may meet the rows as well
     with database.connect() as connection, connection.transaction():
         connection.execute("INSERT INTO t VALUES (1), (2)")
         ((xid,),) = connection.execute("SELECT pg_current_xact_id()::text::bigint").fetchall()
@@ -146,6 +147,7 @@ def test_a_large_value_that_an_update_did_not_touch(deploy: Deploy, database: Da
     database.execute("ALTER TABLE f REPLICA IDENTITY FULL")
     deployment = enveloped(deploy)
     deployment.start()
+    deployment.wait_backfilled("public.t", "public.f")
     big = "(SELECT string_agg(md5(i::text), '') FROM generate_series(1, 300) i)"
     for table in ("t", "f"):
         database.execute(f"INSERT INTO {table} VALUES (1, {big}, 1)")
@@ -256,6 +258,7 @@ def test_rows_are_looked_up(deploy: Deploy, database: Database) -> None:
     database.execute("CREATE TABLE t (id integer PRIMARY KEY, a text, n numeric(5,2), at timestamptz)")
     deployment = enveloped(deploy)
     deployment.start_bridge()
+    deployment.wait_backfilled("public.t")
     database.execute("INSERT INTO t VALUES (1, 'ä\"', 1.50, '2026-01-02 03:04:05.6Z'), (2, 'x', 0, NULL)")
     database.execute("DELETE FROM t WHERE id = 2")
     deployment.wait_published()
