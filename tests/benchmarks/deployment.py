@@ -22,7 +22,7 @@ class Deployment(NamedTuple):
 
     ``snapshot`` is ``never`` where the stream is measured: the slot is older than the rows, so it has all of them.
     ``in_python``: as where there is no compiler. ``delivery``: None for the default. ``registry``: where the schemas
-    go if values are in another ``format`` than JSON; else None.
+    go if values are in another ``format`` than JSON; else None. ``envelope``: values are Debezium's change events.
     """
 
     name: str
@@ -36,6 +36,7 @@ class Deployment(NamedTuple):
     delivery: str | None = None
     registry: str | None = None
     format: str = "json"
+    envelope: bool = False
 
     @property
     def topic(self) -> str:
@@ -59,6 +60,8 @@ class Deployment(NamedTuple):
             content["delivery"] = self.delivery
         if self.registry is not None:
             content |= {"topics": {"format": self.format}, "registry": {"url": self.registry}}
+        if self.envelope:
+            content |= {"topics": {"envelope": "debezium"}, "debezium": {"decimal_handling_mode": "string"}}
         if self.replica_dsn is not None:
             content["sink"] = {"dsn": self.replica_dsn}
         path = directory / f"{self.name}.yaml"
