@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from pyspark.sql import Column
 from pyspark.sql import functions as fn
 
-from cdc.contract.formats.floats import double_text, single_text
+from cdc.contract.floats import double_text, single_text
 from cdc.contract.kinds import FLOATS, INTEGERS, Kind, kind_of
 from cdc.spark.errors import TopicUnreadable
 

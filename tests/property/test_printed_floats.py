@@ -1,4 +1,4 @@
-"""PostgreSQL prints floating point numbers as ``cdc.contract.formats.floats`` says."""
+"""PostgreSQL prints floating point numbers as ``cdc.contract.floats`` says."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import random
 import struct
 
-from cdc.contract.formats.floats import double_text, single_text
+from cdc.contract.floats import double_text, single_text
 from tests.support.servers import Database
 from tests.support.soak import times
 

@@ -20,8 +20,8 @@ from ipaddress import IPv4Address, IPv6Address
 from math import isinf
 from typing import Final, NamedTuple, NoReturn, TypeAlias
 
+from cdc.contract.floats import exact_double, exact_single, nearest_bits
 from cdc.contract.formats.civil import canonical_date, canonical_interval, canonical_time, canonical_timestamp
-from cdc.contract.formats.floats import exact_double, exact_single, nearest_bits
 
 Read: TypeAlias = Callable[[str], str]
 

@@ -16,11 +16,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from cdc.contract.change import Column, Relation, ReplicaIdentity, Row
+from cdc.contract.floats import double_text, single_text
 from cdc.contract.formats.avro.binary import varint
 from cdc.contract.formats.avro.reader import AvroReader
 from cdc.contract.formats.avro.schema import avro_schema
 from cdc.contract.formats.avro.writer import AvroWriter
-from cdc.contract.formats.floats import double_text, single_text
 from cdc.contract.formats.registered import Beyond, head
 from cdc.contract.record import TableSchema, WrittenSchema
 from cdc.contract.schema import table_schema

@@ -15,11 +15,11 @@ import msgspec
 import orjson
 
 from cdc.base.compiled import twin
+from cdc.contract.floats import double_text, single_text
 from cdc.contract.formats.avro.binary import read_varint
 from cdc.contract.formats.avro.schema import AvroColumn, AvroTable, avro_schema, is_same_schema, misread, read_schema
 from cdc.contract.formats.avro.types import AvroForm, AvroType
 from cdc.contract.formats.avro.writer import AvroWriter
-from cdc.contract.formats.floats import double_text, single_text
 from cdc.contract.formats.moments import moment
 from cdc.contract.formats.registered import HEAD_BYTES, RegisteredFormat, check_head
 from cdc.contract.formats.values import converter_of, floating

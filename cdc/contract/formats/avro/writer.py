@@ -16,6 +16,7 @@ import orjson
 
 from cdc.base.compiled import twin
 from cdc.contract.change import Column, Row
+from cdc.contract.floats import nearest_single
 from cdc.contract.formats.avro.binary import varint
 from cdc.contract.formats.avro.schema import AvroColumn, read_schema
 from cdc.contract.formats.avro.types import AvroForm, AvroType
@@ -29,7 +30,6 @@ from cdc.contract.formats.cells import (
     text_writer,
 )
 from cdc.contract.formats.elements import splitter
-from cdc.contract.formats.floats import nearest_single
 from cdc.contract.formats.moments import CLOCKS, DIGITS_AS_ZEROS, micros_of
 from cdc.contract.formats.registered import head
 from cdc.contract.formats.values import converter_of

@@ -16,7 +16,7 @@ import msgspec
 import orjson
 
 from cdc.base.compiled import twin
-from cdc.contract.formats.floats import double_text, single_text
+from cdc.contract.floats import double_text, single_text
 from cdc.contract.formats.moments import moment
 from cdc.contract.formats.protobuf.schema import (
     ProtobufColumn,

@@ -17,6 +17,7 @@ import orjson
 
 from cdc.base.compiled import twin
 from cdc.contract.change import Column, Row
+from cdc.contract.floats import nearest_single
 from cdc.contract.formats.cells import (
     BeyondType,
     CellWriter,
@@ -27,7 +28,6 @@ from cdc.contract.formats.cells import (
     text_writer,
 )
 from cdc.contract.formats.elements import splitter
-from cdc.contract.formats.floats import nearest_single
 from cdc.contract.formats.moments import micros_of
 from cdc.contract.formats.protobuf.schema import ProtobufColumn, read_schema
 from cdc.contract.formats.protobuf.types import ProtobufForm, ProtobufType

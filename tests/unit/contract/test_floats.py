@@ -10,8 +10,7 @@ from fractions import Fraction
 
 import pytest
 
-from cdc.contract.formats.canonical import reading_of
-from cdc.contract.formats.floats import (
+from cdc.contract.floats import (
     double_text,
     exact_double,
     exact_single,
@@ -19,6 +18,7 @@ from cdc.contract.formats.floats import (
     nearest_single,
     single_text,
 )
+from cdc.contract.formats.canonical import reading_of
 
 SEED = int(os.environ.get("SEED", str(random.SystemRandom().randrange(1 << 32))))
 
