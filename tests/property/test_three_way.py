@@ -1,7 +1,7 @@
 """Random schemas, rows and transactions, with kills in between: source = fold of topic = replica, whatever the seed.
 
-Fixed seeds, other ones for each version, so that a failure is a regression and not bad luck. To replay one or to try
-another: ``SEED=7 python -m pytest tests/property/test_three_way.py --pg-majors=17``.
+Fixed seeds, other ones for each version and format, so that a failure is a regression and not bad luck. To replay one
+or to try another: ``SEED=7 python -m pytest tests/property/test_three_way.py --pg-majors=17``.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from cdc.lab.demo.place import DemoPlace
 from cdc.lab.demo.processes import Daemon, wait_for
 from cdc.lab.proof.comparison import TableShape, describe, pinned
 from cdc.lab.proof.positions import is_captured
-from cdc.lab.stack import Kafka, Postgres, PostgresMajor
+from cdc.lab.stack import Kafka, Postgres, PostgresMajor, RegistryServer
 from cdc.lab.stack.embedded import free_port
 from tests.support.names import unique
 from tests.support.oracle import assert_three_way, wait_until_mirrored
@@ -31,7 +32,8 @@ from tests.support.workload import Workload
 _SEEDS_PER_VERSION = 1 if "SEED" in os.environ else times(1, soak=6)
 _ROUNDS = times(2, soak=12)
 _TRANSACTIONS_PER_ROUND = 80
-_IN_AVRO = 18
+_ROUNDS_OF_A_FORMAT = times(1, soak=12)
+_FORMATS: tuple[FormatName, ...] = ("avro", "protobuf", "json-schema")
 
 
 @pytest.fixture
@@ -42,41 +44,61 @@ def replica(postgres: Postgres) -> Iterator[Database]:
 
 
 @pytest.fixture
-def place(
-    request: pytest.FixtureRequest,
-    pg_major: PostgresMajor,
-    database: Database,
-    replica: Database,
-    kafka: Kafka,
-    tmp_path: Path,
-) -> DemoPlace:
-    """Configuration of a bridge and a sink between the two databases, under a name of their own.
-
-    With one of the versions values are in Avro: the versions show the types, and each format has all of them.
-    """
-    form: tuple[FormatName, str | None] = "json", None
-    if pg_major == _IN_AVRO:
-        form = "avro", request.getfixturevalue("registry").url
-    ports = free_port(), free_port()
-    here = DemoPlace(unique("p_"), database.dsn, replica.dsn, kafka.bootstrap, tmp_path, *ports, *form)
-    here.write_config()
-    content = yaml.safe_load(here.config.read_text())
-    content["topics"]["beyond"] = "text"
-    here.config.write_text(yaml.safe_dump(content))
-    return here
+def place(database: Database, replica: Database, kafka: Kafka, tmp_path: Path) -> DemoPlace:
+    """A bridge and a sink between the two databases, under a name of their own."""
+    return DemoPlace(
+        unique("p_"),
+        database.dsn,
+        replica.dsn,
+        kafka.bootstrap,
+        tmp_path,
+        bridge_port=free_port(),
+        sink_port=free_port(),
+    )
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-@pytest.mark.pg(16, 18)
+@pytest.mark.pg(16)
 @pytest.mark.parametrize("nth", range(_SEEDS_PER_VERSION))
 def test_source_topic_and_replica_agree(
     pg_major: PostgresMajor, nth: int, database: Database, replica: Database, place: DemoPlace
 ) -> None:
+    _live(_seed(pg_major, nth), _ROUNDS, database, replica, place)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.pg(18, matrix=False)
+@pytest.mark.parametrize("nth", range(_SEEDS_PER_VERSION))
+@pytest.mark.parametrize("form", _FORMATS)
+def test_they_agree_in_each_format(
+    form: FormatName,
+    pg_major: PostgresMajor,
+    nth: int,
+    database: Database,
+    replica: Database,
+    place: DemoPlace,
+    registry: RegistryServer,
+) -> None:
+    seed = _seed(pg_major, nth * len(_FORMATS) + _FORMATS.index(form))
+    in_format = replace(place, format=form, registry_url=registry.url)
+    _live(seed, _ROUNDS_OF_A_FORMAT, database, replica, in_format)
+
+
+def _seed(pg_major: PostgresMajor, nth: int) -> int:
     seed = int(os.environ.get("SEED", pg_major * _SEEDS_PER_VERSION + nth))
+    print(f"SEED={seed} python -m pytest {Path(__file__).name} --pg-majors={pg_major}")  # noqa: T201 - shown on failure
+    return seed
+
+
+def _live(seed: int, rounds: int, database: Database, replica: Database, place: DemoPlace) -> None:
+    """Write, kill and compare; values beyond the types of a format are texts."""
+    place.write_config()
+    content = yaml.safe_load(place.config.read_text())
+    content["topics"]["beyond"] = "text"
+    place.config.write_text(yaml.safe_dump(content))
     rng = random.Random(seed)
-    replay = f"SEED={seed} python -m pytest {Path(__file__).name} --pg-majors={pg_major}"
-    print(replay)  # noqa: T201 - shown when the test fails
     daemons = [Daemon(command, place.config, place.directory / f"{command}.log") for command in ("run", "sink")]
     if seed % 3:  # otherwise the replica does not know the custom types, and their columns are text there
         replica.execute(CUSTOM_TYPES)
@@ -86,7 +108,7 @@ def test_source_topic_and_replica_agree(
         with daemons[0], daemons[1]:
             wait_for("slot that is read", lambda: is_captured(source, place.name), daemons, 30)
             wait_until_mirrored(place.source_dsn, place.replica_dsn, place.name, daemons)
-            for _ in range(_ROUNDS):
+            for _ in range(rounds):
                 _round(workload, rng, daemons, database.dsn)
                 wait_until_mirrored(place.source_dsn, place.replica_dsn, place.name, daemons)
                 with pinned(place.source_dsn) as catalog:
