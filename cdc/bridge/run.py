@@ -20,6 +20,7 @@ from cdc.bridge.scope_watch import ScopeWatch
 from cdc.bridge.session import BridgeSession, Fencings, KeptByProcess
 from cdc.bridge.source.slot_watch import SlotWatch
 from cdc.contract.naming import progress_topic
+from cdc.kafka.registry import require_client
 from cdc.kafka.replay.pulse import BrokerPulse
 
 _ALLOCATIONS_PER_COLLECTION = 200_000
@@ -46,6 +47,8 @@ def run_bridge(
     Raises:
         CdcError: an operator has to act.
     """
+    if config.registry is not None:  # said at once, not once source and brokers answer
+        require_client()
     # Messages and rows form no cycles and die young; looking for cycles among them took a twentieth of the CPU
     gc.freeze()
     gc.set_threshold(_ALLOCATIONS_PER_COLLECTION)

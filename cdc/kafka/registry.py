@@ -47,6 +47,15 @@ class _Unknown(RegistryRefused):
     """The registry does not know the subject or schema that we asked about."""
 
 
+def require_client() -> None:
+    """Check that the extra is installed that who asks a registry needs.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    extras.require("registry", "the section registry of the configuration")
+
+
 class SchemaRegistry:
     """A schema registry. Several threads may share one object. It remembers nothing: each call asks the registry.
 
@@ -61,7 +70,7 @@ class SchemaRegistry:
     """
 
     def __init__(self, config: RegistryConfig) -> None:
-        extras.require("registry", "the section registry of the configuration")
+        require_client()
         # Only who has a registry pays a tenth of a second for this import.
         from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 

@@ -10,6 +10,7 @@ import random
 import sys
 import threading
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from cdc.lab.stack import KafkaBroker, PostgresServer, RegistryServer
 from tests.support import bank
 from tests.support.bridge_process import CdcProcess
 from tests.support.deployment import deployed
+from tests.support.sampling import sampled
 from tests.support.servers import Database, OwnStack
 from tests.support.soak import times
 from tests.support.topic_audit import audit
@@ -33,13 +35,10 @@ _LONGEST_PAUSE_S = 2.5
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("delivery", "form"),
-    [
-        ("transactional", "json"),
-        ("transactional", "avro"),
-        ("transactional", "debezium"),
-        pytest.param("idempotent", "json", marks=pytest.mark.long),
-        pytest.param("idempotent", "avro", marks=pytest.mark.long),
-    ],
+    sampled(
+        product(("transactional", "idempotent"), ("json", "avro", "protobuf", "json-schema", "debezium")),
+        [("transactional", "json"), ("transactional", "protobuf"), ("transactional", "debezium")],
+    ),
 )
 def test_killed_at_random(own_stack: OwnStack, tmp_path: Path, delivery: str, form: str) -> None:
     """With a registry, that dies as well."""
@@ -48,7 +47,7 @@ def test_killed_at_random(own_stack: OwnStack, tmp_path: Path, delivery: str, fo
     rng = random.Random(seed)
     broker, servers = own_stack.kafka(), (own_stack.postgres(), own_stack.postgres())
     source, replica = (Database("postgres", server.dsn()) for server in servers)
-    registry = own_stack.registry() if form == "avro" else None
+    registry = None if form in ("json", "debezium") else own_stack.registry()
     sections: dict[str, dict[str, Any]] = {}
     if form == "debezium":
         sections = {"topics": {"envelope": form}}

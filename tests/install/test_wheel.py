@@ -131,6 +131,49 @@ def test_a_command_without_its_extra_says_how_to_get_it(bare: Environment, wheel
     bare.pip_install("--dry-run", "--no-deps", "--no-index", "--force-reinstall", *found)
 
 
+FORMATS = ("avro", "protobuf", "json-schema")
+NEEDED = "needs the extra registry; not installed: "
+
+
+@pytest.fixture(scope="module")
+def with_servers(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    environment = Environment(tmp_path_factory.mktemp("embedded"))
+    environment.borrow("embedded")
+    environment.pip_install("--no-deps", "--no-index", wheel)
+    return environment
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_format_whose_schemas_are_in_a_registry_names_the_extra(
+    bare: Environment, with_servers: Environment, form: str
+) -> None:
+    config = bare.folder / f"{form}.yaml"
+    config.write_text(f"{NOBODY}topics:\n  format: {form}\nregistry:\n  url: http://127.0.0.1:1\n")
+    run = bare.run("cdc", "run", "-c", str(config))
+    assert (run.returncode, f"the section registry of the configuration {NEEDED}" in run.stderr) == (2, True), (
+        run.stderr
+    )
+    check = bare.run("cdc", "check", "-c", str(config))
+    assert check.returncode == 3
+    assert f"FAIL  registry  connection: the section registry of the configuration {NEEDED}" in check.stdout
+    demo = with_servers.run("cdc", "demo", "--format", form)
+    assert (demo.returncode, f"cdc demo --format {form} {NEEDED}" in demo.stderr) == (2, True), demo.stderr
+    for done in (run, demo):
+        assert "pip install '.[registry]' in a checkout" in done.stderr
+
+
+READ_EACH = """
+import cdc.cli.sink_command
+from cdc.contract.formats.registered import registered
+print([registered(name).reader.__name__ for name in ("avro", "protobuf", "json-schema")])
+"""
+
+
+def test_who_reads_a_format_needs_no_extra(bare: Environment) -> None:
+    done = bare.run("python", "-c", READ_EACH)
+    assert (done.returncode, done.stdout.count("Reader")) == (0, len(FORMATS)), done.stderr
+
+
 def test_with_spark_alone_a_job_says_what_it_downloads(wheel: Path, tmp_path: Path) -> None:
     environment = Environment(tmp_path / "spark")
     environment.borrow("spark")

@@ -11,20 +11,18 @@ from typing import Any, Final
 
 import pytest
 
-from cdc.contract.change import Column, Relation, ReplicaIdentity
+from cdc.contract.change import Column
 from cdc.contract.formats.json_format import JSON
 from cdc.contract.formats.protobuf.reader import ProtobufReader
 from cdc.contract.formats.protobuf.schema import protobuf_schema, read_schema
 from cdc.contract.formats.protobuf.wire import HEAD_BYTES
 from cdc.contract.formats.protobuf.writer import ProtobufWriter
 from cdc.contract.formats.registered import Beyond
-from cdc.contract.schema import table_schema
 from cdc.lab.proof.protobuf_fields import compiled, reader_of
 from cdc.lab.proof.server_text import FormError
-from tests.property.test_avro import _MORE, random_row, random_table
 from tests.support.servers import Database
 from tests.support.soak import times
-from tests.support.value_catalogue import Catalogue, printed_catalogue
+from tests.support.value_catalogue import Catalogue, damaged, definition_of, printed_catalogue, random_row, random_table
 
 SEED = int(os.environ.get("SEED", str(random.SystemRandom().randrange(1 << 32))))
 _ID: Final = 70_000
@@ -32,27 +30,12 @@ _ID: Final = 70_000
 
 @pytest.fixture
 def catalogue(database: Database) -> Iterator[Catalogue]:
-    with printed_catalogue(database, SEED, _MORE) as found:
+    with printed_catalogue(database, SEED) as found:
         yield found
 
 
 def schema_of(columns: Sequence[Column], key: tuple[str, ...] = (), *, beyond: Beyond = "text") -> str:
-    relation = Relation(7, "My schema", "1 table", ReplicaIdentity.DEFAULT, tuple(columns))
-    return protobuf_schema(table_schema(relation, key, "t"), "the-bridge", beyond=beyond)
-
-
-@pytest.mark.parametrize("key", [(), ("c",)], ids=["value", "key"])
-def test_every_value_is_read_as_json_has_it(catalogue: Catalogue, key: tuple[str, ...]) -> None:
-    for name, each in catalogue.types.items():
-        columns = [each.column("c")]
-        schema = schema_of(columns, key)
-        writer, reader, json_writer = ProtobufWriter(columns, schema, _ID), ProtobufReader(schema), JSON.writer(columns)
-        for text in each.texts:
-            value = writer.encode((text,))
-            assert value[:HEAD_BYTES] == b"\0" + _ID.to_bytes(4, "big") + b"\0"
-            assert reader.json(value) == json_writer.encode((text,)), f"{name} {text!r}"
-            assert writer.problem(0, text) == ""
-            assert writer.null_documents((text,)) == json_writer.null_documents((text,))
+    return protobuf_schema(definition_of(columns, key), "the-bridge", beyond=beyond)
 
 
 def test_without_texts_a_value_is_the_same_or_is_refused(catalogue: Catalogue) -> None:
@@ -114,41 +97,22 @@ def same(text: bytes, expected: Any) -> bool:
     return found == expected or (isinstance(found, str) and found.startswith(("{", "[")) and isinstance(expected, list))
 
 
-def test_damaged_values_are_refused_or_are_rows(catalogue: Catalogue) -> None:
+def test_what_is_read_of_damaged_values_google_reads(catalogue: Catalogue) -> None:
     rng = random.Random(SEED)
-    refused = read = 0
-    for _ in range(times(60, soak=2_000)):
+    read = 0
+    for _ in range(times(20, soak=600)):
         types, columns, key = random_table(rng, catalogue)
-        schema = schema_of(columns, key, beyond=rng.choice(("refuse", "text")))
-        writer, reader = ProtobufWriter(columns, schema, _ID), ProtobufReader(schema)
-        foreign = reader_of(schema) if rng.random() < 0.3 else None
-        try:
-            value = writer.encode(random_row(rng, types, columns, key))
-        except ValueError:
-            continue
-        damaged = [value[:length] for length in range(len(value))][-400:]
-        for _ in range(300):
-            flipped = bytearray(value)
-            for _ in range(rng.choice((1, 1, 1, 2, 5))):
-                flipped[rng.randrange(len(value))] = rng.choice((rng.randrange(256), 0xFF, 0x80, 0, 1, 2, 4))
-            damaged.append(bytes(flipped))
-        damaged.append(value + rng.randbytes(rng.randint(1, 3)))
-        damaged.append(value + value[HEAD_BYTES:])
-        for each in damaged:
+        schema = schema_of(columns, key)
+        reader, foreign = ProtobufReader(schema), reader_of(schema)
+        value = ProtobufWriter(columns, schema, _ID).encode(random_row(rng, types, columns, key))
+        for each in (*damaged(rng, value), value + value[HEAD_BYTES:]):
             try:
-                found = reader.json(each)
+                reader.json(each)
             except ValueError:
-                refused += 1
-            except Exception as error:  # noqa: BLE001 - that is what must not happen
-                pytest.fail(f"SEED={SEED} {type(error).__name__} {error}: {schema} {each!r}")
-            else:
-                text = found.decode()
-                assert (text[0], text[-1]) == ("{", "}"), f"SEED={SEED}"
-                read += 1
-                if foreign is not None:
-                    try:
-                        foreign(each[HEAD_BYTES - 1 :])
-                    except FormError as error:  # what we take, Google's reader takes
-                        pytest.fail(f"SEED={SEED} {error}: {schema} {each!r}")
-    assert refused > 0
+                continue
+            read += 1
+            try:
+                foreign(each[HEAD_BYTES - 1 :])
+            except FormError as error:
+                pytest.fail(f"SEED={SEED} {error}: {schema} {each!r}")
     assert read > 0

@@ -1,7 +1,7 @@
 """Random schemas, rows and transactions, with kills in between: source = fold of topic = replica, whatever the seed.
 
-Fixed seeds, other ones for each version, so that a failure is a regression and not bad luck. To replay one or to try
-another: ``SEED=7 python -m pytest tests/property/test_three_way.py --pg-majors=17``.
+Fixed seeds, other ones for each version and format, so that a failure is a regression and not bad luck. To replay one
+or to try another: ``SEED=7 python -m pytest tests/property/test_three_way.py --pg-majors=17``.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 import yaml
 
+from cdc.contract.record import FormatName
 from cdc.lab.demo.place import DemoPlace
 from cdc.lab.demo.processes import Daemon, wait_for
 from cdc.lab.proof.comparison import TableShape, describe, pinned
 from cdc.lab.proof.positions import is_captured
-from cdc.lab.stack import Kafka, Postgres, PostgresMajor
+from cdc.lab.stack import Kafka, Postgres, PostgresMajor, RegistryServer
 from cdc.lab.stack.embedded import free_port
 from tests.support.names import unique
 from tests.support.oracle import assert_three_way, wait_until_mirrored
@@ -29,12 +29,11 @@ from tests.support.soak import times
 from tests.support.type_catalogue import CUSTOM_TYPES, VALUE_TYPES, fits_debezium
 from tests.support.workload import Workload
 
-ValueTypes: TypeAlias = Mapping[str, Sequence[str]]
-
 _SEEDS_PER_VERSION = 1 if "SEED" in os.environ else times(1, soak=6)
 _ROUNDS = times(2, soak=12)
 _TRANSACTIONS_PER_ROUND = 80
-_IN_AVRO = 18
+_ROUNDS_OF_A_FORMAT = times(1, soak=12)
+_FORMATS: tuple[FormatName, ...] = ("avro", "protobuf", "json-schema")
 
 
 @pytest.fixture
@@ -45,62 +44,84 @@ def replica(postgres: Postgres) -> Iterator[Database]:
 
 
 @pytest.fixture
-def place(
-    request: pytest.FixtureRequest,
-    pg_major: PostgresMajor,
-    database: Database,
-    replica: Database,
-    kafka: Kafka,
-    tmp_path: Path,
-) -> DemoPlace:
-    """Configuration of a bridge and a sink between the two databases, under a name of their own.
-
-    With one of the versions values are in Avro: the versions show the types, and each format has all of them.
-    """
-    here = _place(database, replica, kafka, tmp_path)
-    if pg_major == _IN_AVRO:
-        here = replace(here, format="avro", registry_url=request.getfixturevalue("registry").url)
-    here.write_config()
-    content = yaml.safe_load(here.config.read_text())
-    content["topics"]["beyond"] = "text"
-    here.config.write_text(yaml.safe_dump(content))
-    return here
-
-
-def _place(database: Database, replica: Database, kafka: Kafka, folder: Path) -> DemoPlace:
-    ports = free_port(), free_port()
-    return DemoPlace(unique("p_"), database.dsn, replica.dsn, kafka.bootstrap, folder, *ports)
+def place(database: Database, replica: Database, kafka: Kafka, tmp_path: Path) -> DemoPlace:
+    """A bridge and a sink between the two databases, under a name of their own."""
+    return DemoPlace(
+        unique("p_"),
+        database.dsn,
+        replica.dsn,
+        kafka.bootstrap,
+        tmp_path,
+        bridge_port=free_port(),
+        sink_port=free_port(),
+    )
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-@pytest.mark.pg(16, 18)
+@pytest.mark.pg(16)
 @pytest.mark.parametrize("nth", range(_SEEDS_PER_VERSION))
 def test_source_topic_and_replica_agree(
     pg_major: PostgresMajor, nth: int, database: Database, replica: Database, place: DemoPlace
 ) -> None:
+    _live_beyond(_seed(pg_major, nth), _ROUNDS, database, replica, place)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.pg(18, matrix=False)
+@pytest.mark.parametrize("nth", range(_SEEDS_PER_VERSION))
+@pytest.mark.parametrize("form", _FORMATS)
+def test_they_agree_in_each_format(
+    form: FormatName,
+    pg_major: PostgresMajor,
+    nth: int,
+    database: Database,
+    replica: Database,
+    place: DemoPlace,
+    registry: RegistryServer,
+) -> None:
+    seed = _seed(pg_major, nth * len(_FORMATS) + _FORMATS.index(form))
+    in_format = replace(place, format=form, registry_url=registry.url)
+    _live_beyond(seed, _ROUNDS_OF_A_FORMAT, database, replica, in_format)
+
+
+def _seed(pg_major: PostgresMajor, nth: int) -> int:
     seed = int(os.environ.get("SEED", pg_major * _SEEDS_PER_VERSION + nth))
     print(f"SEED={seed} python -m pytest {Path(__file__).name} --pg-majors={pg_major}")  # noqa: T201 - shown on failure
-    _see_them_agree(place, database, replica, seed, VALUE_TYPES, _ROUNDS)
+    return seed
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 @pytest.mark.pg(16, matrix=False)
-def test_they_agree_in_debeziums_envelope(database: Database, replica: Database, kafka: Kafka, tmp_path: Path) -> None:
+def test_they_agree_in_debeziums_envelope(database: Database, replica: Database, place: DemoPlace) -> None:
     """With the values that Debezium's types hold; a bridge that meets others stops."""
-    seed = int(os.environ.get("SEED", "17"))
-    place = replace(_place(database, replica, kafka, tmp_path), envelope="debezium")
-    place.write_config()
     found = {name: [each for each in texts if fits_debezium(name, each)] for name, texts in VALUE_TYPES.items()}
     fitting = {name: texts for name, texts in found.items() if texts}
-    _see_them_agree(place, database, replica, seed, fitting, times(1, soak=12))
+    in_envelope = replace(place, envelope="debezium")
+    in_envelope.write_config()
+    _live(_seed(16, 1), _ROUNDS_OF_A_FORMAT, database, replica, in_envelope, fitting)
 
 
-def _see_them_agree(
-    place: DemoPlace, database: Database, replica: Database, seed: int, value_types: ValueTypes, rounds: int
+def _live_beyond(seed: int, rounds: int, database: Database, replica: Database, place: DemoPlace) -> None:
+    """Live with values of all kinds; those beyond the types of a format are texts."""
+    place.write_config()
+    content = yaml.safe_load(place.config.read_text())
+    content["topics"]["beyond"] = "text"
+    place.config.write_text(yaml.safe_dump(content))
+    _live(seed, rounds, database, replica, place, VALUE_TYPES)
+
+
+def _live(
+    seed: int,
+    rounds: int,
+    database: Database,
+    replica: Database,
+    place: DemoPlace,
+    value_types: Mapping[str, Sequence[str]],
 ) -> None:
-    """Random tables and transactions, and daemons that are killed, until the three sides are compared."""
+    """Write, kill and compare."""
     rng = random.Random(seed)
     daemons = [Daemon(command, place.config, place.directory / f"{command}.log") for command in ("run", "sink")]
     if seed % 3:  # otherwise the replica does not know the custom types, and their columns are text there

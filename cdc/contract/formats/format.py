@@ -1,8 +1,8 @@
-"""The interface of value formats: how rows become the bytes of keys and values, and how these become texts again.
+"""The interface of JSON's format: how rows become the bytes of keys and values, and how these become texts again.
 
 A format is asked for writers and readers when an encoder or a reader is made, never for each row: the hot path calls
-these directly. The only format so far is JSON (``json_format.py``); every format has to pass
-``tests/property/test_value_format.py``.
+these directly. Keys are JSON whatever the values are, and values in another format become such objects before they are
+read (``opener.py``). Every format of values has to pass ``tests/property/test_value_format.py``.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from cdc.contract.naming import schemas_topic, subject
 from cdc.contract.record import TableSchema
 from cdc.contract.schema import table_schema
 from cdc.kafka.brokers import BrokerAdmin
-from cdc.kafka.registry import SchemaRegistry
+from cdc.kafka.registry import SchemaRegistry, require_client
 from cdc.kafka.replay.definitions import read_definitions
 from cdc.ops.status.checks import failing
 
@@ -27,10 +27,14 @@ _APPLICATION = "cdc check"
 
 
 def check_registry(config: Config, tables: Sequence[TableInfo]) -> list[Finding]:
-    """Returns findings about the registry; none if every table is written as JSON."""
+    """Returns findings about the registry; if no table is known that is not written as JSON, only what is missing."""
     findings: list[Finding] = []
     others = [each for each in tables if config.topics.format_of(each.qualified_name) != "json"]
-    if config.registry is None or not others:
+    if config.registry is None:
+        return findings
+    if not others:  # the source may not have told which tables there are
+        with failing(findings, "connection"):
+            require_client()
         return findings
     with failing(findings, "connection"), SchemaRegistry(config.registry) as registry:
         topic = state_topic(config, others[0].namespace, others[0].name)

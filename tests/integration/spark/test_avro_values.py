@@ -26,7 +26,6 @@ from cdc.contract.record import TableSchema, WrittenSchema
 from cdc.contract.schema import table_schema
 from cdc.spark.errors import TopicUnreadable
 from cdc.spark.values.avro import opened
-from tests.property.test_avro import _MORE
 from tests.support.servers import Database
 from tests.support.value_catalogue import Catalogue, printed_catalogue
 
@@ -81,7 +80,7 @@ class Written:
 
 @pytest.fixture
 def catalogue(database: Database) -> Iterator[Catalogue]:
-    with printed_catalogue(database, SEED, _MORE) as found:
+    with printed_catalogue(database, SEED) as found:
         yield found
 
 

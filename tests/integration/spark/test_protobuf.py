@@ -30,12 +30,11 @@ from tests.integration.bridge.test_protobuf import in_protobuf
 from tests.integration.spark import mirrors
 from tests.integration.spark.snapshots import Snapshots
 from tests.integration.spark.test_avro import COLUMNS, ROWS, TABLE, definitions
-from tests.property.test_avro import _MORE, random_row, random_table
 from tests.support.deployment import Deploy, Deployment
 from tests.support.reconciling import run_command, table_of
 from tests.support.servers import Database
 from tests.support.topic_damage import Damage
-from tests.support.value_catalogue import Catalogue, printed_catalogue
+from tests.support.value_catalogue import Catalogue, printed_catalogue, random_row, random_table
 
 SEED = int(os.environ.get("SEED", str(random.SystemRandom().randrange(1 << 32))))
 KEY: Final = Column("id", 23, -1, "pg_catalog.int4", True, 1)
@@ -44,7 +43,7 @@ TEXT: Final = Column("t", 25, -1, "pg_catalog.text", False, 2)
 
 @pytest.fixture
 def catalogue(database: Database) -> Iterator[Catalogue]:
-    with printed_catalogue(database, SEED, _MORE) as found:
+    with printed_catalogue(database, SEED) as found:
         yield found
 
 
