@@ -22,10 +22,10 @@ from cdc.contract.record import DebeziumModes
 from cdc.contract.schema import table_schema
 from cdc.spark.values.columns import kind_of, row_texts
 from cdc.spark.values.debezium import DAMAGED, EventReader
-from tests.property.test_debezium_values import _MORE, ALL_MODES, random_table
+from tests.property.test_debezium_values import ALL_MODES
 from tests.support.servers import Database
 from tests.support.soak import times
-from tests.support.value_catalogue import Catalogue, printed_catalogue
+from tests.support.value_catalogue import Catalogue, printed_catalogue, random_table
 
 SEED = int(os.environ.get("SEED", str(random.SystemRandom().randrange(1 << 32))))
 _STAMP: Final = HeaderStamp(LSN(7), 734, 1_795_190_486_566_123)
@@ -33,7 +33,7 @@ _STAMP: Final = HeaderStamp(LSN(7), 734, 1_795_190_486_566_123)
 
 @pytest.fixture
 def catalogue(database: Database) -> Iterator[Catalogue]:
-    with printed_catalogue(database, SEED, _MORE) as found:
+    with printed_catalogue(database, SEED) as found:
         yield found
 
 
@@ -96,7 +96,7 @@ def test_rows_and_damage_are_read_as_the_bridge_reads_them(catalogue: Catalogue)
     rng = random.Random(SEED)
     refused = 0
     for _ in range(times(60, soak=2_000)):
-        types, columns = random_table(rng, catalogue)
+        types, columns, _ = random_table(rng, catalogue)
         modes = rng.choice(ALL_MODES)._replace(schemas=rng.random() < 0.5)
         writer, events = DebeziumWriter(columns, modes), Events(columns, modes)
         row = tuple(None if rng.random() < 0.2 else rng.choice(each.texts) for each in types)
