@@ -240,7 +240,7 @@ class BridgeSession:
             transactional_id=transactional_id(self._config.name),
             max_message_bytes=history_message_bytes(topics) if topics.history else state_message_bytes(topics),
             envelopes=registry.envelopes,
-            history=HistoryEncoder(registry.histories, opener.json) if topics.history else None,
+            history=HistoryEncoder(registry.histories, opener.unenveloped) if topics.history else None,
             rows=rows,
         )
 

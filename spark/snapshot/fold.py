@@ -18,6 +18,7 @@ from cdc.contract.record import TableSchema
 from cdc.spark.snapshot.past import LogPlace, PartitionEvidence
 from cdc.spark.topic import header_field, lsn_number
 from cdc.spark.values.avro import as_object, refuse_envelopes, replaced
+from cdc.spark.values.formed import refuse_forms
 
 _PLACE = ("offset", "lsn", "commit_us", "produced_ms")
 
@@ -112,6 +113,7 @@ def fold(
     )
     known = list(definitions)
     refuse_envelopes(known)
+    refuse_forms(known)
     if any(each.written for each in known):
         row = fn.struct(as_object(known, "row.value", "row.header").alias("value"), "row.header")
         folded = replaced(folded, "row", fn.when(fn.col("row").isNotNull(), row))

@@ -22,6 +22,7 @@ from cdc.contract.record import TableSchema, WrittenSchema
 from cdc.spark.errors import JobError, TopicUnreadable
 from cdc.spark.topic import header_field
 from cdc.spark.values.avro_texts import literal, text_of
+from cdc.spark.values.formed import refuse_forms
 from cdc.spark.values.protobuf import protobuf_object
 
 _END: Final = bytes.fromhex("f1c3a5870f1e2d4b")
@@ -55,6 +56,7 @@ def opened(records: DataFrame, definitions: Iterable[TableSchema]) -> DataFrame:
     """
     known = list(definitions)
     refuse_envelopes(known)
+    refuse_forms(known)
     return replaced(records, "value", as_object(known)) if any(each.written for each in known) else records
 
 
@@ -64,6 +66,7 @@ def opened_of_many(records: DataFrame, definitions: Mapping[str, Iterable[TableS
     for topic, given in definitions.items():
         known = list(given)
         refuse_envelopes(known)
+        refuse_forms(known)
         if any(each.written for each in known):
             needed, value = True, fn.when(fn.col("topic") == topic, as_object(known)).otherwise(value)
     return replaced(records, "value", value) if needed else records

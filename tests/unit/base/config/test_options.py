@@ -10,7 +10,7 @@ import yaml
 
 from cdc.base.config import Config, OtherTopic, load
 from cdc.base.errors import ConfigError
-from tests.unit.base.config import debezium_rows, registry_rows, serve_rows
+from tests.unit.base.config import debezium_rows, registry_rows, serve_rows, values_rows
 
 BASE: dict[str, Any] = {
     "name": "shop",
@@ -81,6 +81,7 @@ DEFAULTS = {
     "topics.formats": {},
     "topics.beyond": "refuse",
     "topics.envelope": "plain",
+    **values_rows.DEFAULTS,
     **debezium_rows.DEFAULTS,
     "sink.password": None,
     "sink.password_file": None,
@@ -103,6 +104,7 @@ REQUIRED = ("name", "kafka", "kafka.bootstrap", "registry.url", "sink.dsn", "vie
 
 ACCEPTED = [
     *registry_rows.ACCEPTED,
+    *values_rows.ACCEPTED,
     *debezium_rows.ACCEPTED,
     *serve_rows.ACCEPTED,
     ("name", "a"),
@@ -164,6 +166,7 @@ ACCEPTED = [
 
 REFUSED = [
     *registry_rows.REFUSED,
+    *values_rows.REFUSED,
     *debezium_rows.REFUSED,
     *serve_rows.REFUSED,
     ("name", "shop-1", "write 1 to 48 letters, digits or underscores; found 'shop-1'"),
@@ -259,7 +262,20 @@ def test_default(tmp_path: Path, key: str) -> None:
 def test_every_option_has_a_default_here_or_is_required() -> None:
     schema = Config.model_json_schema()
     options = {"name", "delivery"}
-    for section in ("source", "snapshot", "kafka", "topics", "debezium", "registry", "sink", "view", "serve", "http"):
+    sections = (
+        "source",
+        "snapshot",
+        "kafka",
+        "topics",
+        "values",
+        "debezium",
+        "registry",
+        "sink",
+        "view",
+        "serve",
+        "http",
+    )
+    for section in sections:
         options |= {f"{section}.{key}" for key in schema["$defs"][f"{section.capitalize()}Config"]["properties"]}
     assert options == (set(DEFAULTS) | set(REQUIRED)) - {"source", "kafka"}, (
         "give each option a default or a requirement"
