@@ -60,6 +60,7 @@ from cdc.bridge.source.slot import recent_xid
 from cdc.bridge.source.slot_lock import Holder, lock_holder
 from cdc.bridge.source_side import SourceSide
 from cdc.bridge.topic_watch import TopicWatch
+from cdc.contract.cloud_events import CloudEvents
 from cdc.contract.formats.opener import ValueOpener
 from cdc.contract.history import HistoryEncoder
 from cdc.contract.naming import schemas_topic
@@ -231,9 +232,12 @@ class BridgeSession:
 
     def _new_publisher(self, registry: CapturedTables) -> KafkaPublisher:
         topics = self._config.topics
+        events = None
+        if topics.cloudevents:
+            events = CloudEvents(self._config.name, lambda topic: registry.successions.format_of(topic))
         rows = None
         if self._config.delivery == "idempotent":  # which refuses topics.history: the two would not be read together
-            rows = RowProducer(self._kafka, max_message_bytes=topics.max_message_bytes)
+            rows = RowProducer(self._kafka, max_message_bytes=topics.max_message_bytes, events=events)
         opener = ValueOpener((), again=lambda: registry.successions.definitions)
         return KafkaPublisher(
             self._kafka,
@@ -242,6 +246,7 @@ class BridgeSession:
             envelopes=registry.envelopes,
             history=HistoryEncoder(registry.histories, opener.unenveloped) if topics.history else None,
             rows=rows,
+            events=events,
         )
 
     def _stream_on(

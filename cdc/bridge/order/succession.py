@@ -33,7 +33,7 @@ from cdc.contract.change import Relation, ReplicaIdentity
 from cdc.contract.debezium_modes import mark_of
 from cdc.contract.key_identity import is_uncertain, key_change
 from cdc.contract.kinds import kind_of
-from cdc.contract.record import SchemaColumn, TableSchema, WrittenSchema
+from cdc.contract.record import FormatName, SchemaColumn, TableSchema, WrittenSchema
 
 Cause: TypeAlias = Literal["key", "object", "return", "uncertain", "format"]
 
@@ -84,6 +84,11 @@ class Successions:
     def last(self, topic: str) -> TableSchema | None:
         """Returns the definition that the topic was last written with."""
         return self._by_topic.get(topic)
+
+    def format_of(self, topic: str) -> FormatName | None:
+        """Returns the format in which the topic was last written; None if no table is written there."""
+        last = self._by_topic.get(topic)
+        return None if last is None else last.format
 
     def written(self, topic: str, fingerprint: str) -> tuple[WrittenSchema, ...]:
         """Returns the registry's schemas with which values of a definition were written to the topic."""
