@@ -9,7 +9,8 @@ from typing import Annotated, Literal, NamedTuple
 import typer
 
 from cdc.base import extras, interrupts
-from cdc.contract.record import FormatName
+from cdc.base.errors import ConfigError
+from cdc.contract.record import EnvelopeName, FormatName
 
 _DOES_NOT_HOLD = 1
 
@@ -36,6 +37,10 @@ def demo(
         FormatName,
         typer.Option("--format", help="How values are written; all but json start a schema registry as well."),
     ] = "json",
+    envelope: Annotated[
+        EnvelopeName,
+        typer.Option(help="What a value is: plain the row and nothing else, debezium the row in Debezium's event."),
+    ] = "plain",
 ) -> None:
     """Run everything once on real servers, and prove that nothing is lost, duplicated or reordered.
 
@@ -54,10 +59,16 @@ def demo(
         cdc demo --format avro
 
         cdc demo --format protobuf
+
+        cdc demo --envelope debezium
     """
+    if envelope != "plain" and format_ != "json":
+        raise ConfigError(
+            f"--envelope {envelope} is written in JSON, not in {format_}", remedy="leave out --format or --envelope"
+        )
     interrupts.raise_at_every_polite_end()
     try:
-        holds = _run(_DemoOptions(rows, changes, seed, keep, report.resolve(), backend, format_))
+        holds = _run(_DemoOptions(rows, changes, seed, keep, report.resolve(), backend, format_, envelope))
     except KeyboardInterrupt:
         raise typer.Exit(interrupts.EXIT_CODE) from None
     if not holds:
@@ -74,6 +85,7 @@ class _DemoOptions(NamedTuple):
     report: Path
     backend: Literal["auto", "embedded", "docker"]
     format: FormatName
+    envelope: EnvelopeName
 
 
 def _run(wanted: _DemoOptions) -> bool:
@@ -103,7 +115,7 @@ def _run(wanted: _DemoOptions) -> bool:
 
         has_registry = wanted.format != "json"
         stack = exits.enter_context(open_stack(backend=wanted.backend, with_registry=has_registry, say=say))
-        here = exits.enter_context(place(stack, wanted.format))
+        here = exits.enter_context(place(stack, wanted.format, wanted.envelope))
         demo = Demo(here, screen, rows, changes, seed)
         exits.enter_context(demo.running())
         with SecondOpinion(here, screen, wanted.report) as opinion:

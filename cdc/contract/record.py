@@ -283,6 +283,9 @@ class SchemaColumn:
 FormatName: TypeAlias = Literal["json", "avro", "protobuf", "json-schema"]
 """How the values of a topic are written. Its keys are JSON in every format."""
 
+EnvelopeName: TypeAlias = Literal["plain", "debezium"]
+"""What surrounds a row in a value: nothing, or Debezium's change event."""
+
 
 class WrittenSchema(NamedTuple):
     """A schema of the registry with which values were written.

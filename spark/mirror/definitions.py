@@ -58,6 +58,10 @@ class Definitions:
         known = {(schema.topic, each.schema_id) for schema in self._schemas.values() for each in schema.written}
         return known.issuperset(found)
 
+    def know_enveloped(self, topics: Iterable[str]) -> bool:
+        """Tells whether the values of all these topics are known to be change events."""
+        return all(any(each.envelope or each.was_enveloped for each in self.of(topic)) for topic in topics)
+
     def of(self, topic: str) -> Sequence[TableSchema]:
         """Returns all definitions of a topic."""
         return [each for each in self._schemas.values() if each.topic == topic]

@@ -227,7 +227,7 @@ class MirrorStream:
     def _survey(self, records: DataFrame) -> tuple[dict[str, dict[int, int]], int]:
         """Returns the offset after the last record, by topic and partition, and the number of records.
 
-        If a record refers to an unknown definition, or to an unknown schema of Avro, reads the definitions again.
+        If the definitions do not tell yet how a record is read, reads them again.
         """
         rows = (
             records.groupBy("topic", "partition")
@@ -236,12 +236,15 @@ class MirrorStream:
                 fn.count(fn.lit(1)).alias("count"),
                 fn.collect_set(fn.when(fn.col("value").isNotNull(), header_field("schema"))).alias("schemas"),
                 fn.collect_set(ids_in("value")).alias("written"),
+                fn.max(header_field("envelope").isNotNull()).alias("enveloped"),
             )
             .collect()
         )
-        if not self._definitions.know(
-            {each for row in rows for each in row["schemas"]}
-        ) or not self._definitions.know_written((row["topic"], each) for row in rows for each in row["written"]):
+        if not (
+            self._definitions.know({each for row in rows for each in row["schemas"]})
+            and self._definitions.know_written((row["topic"], each) for row in rows for each in row["written"])
+            and self._definitions.know_enveloped(row["topic"] for row in rows if row["enveloped"])
+        ):
             self._definitions.read()
             self._lake.establish(self._definitions)
         ends: dict[str, dict[int, int]] = {}

@@ -17,8 +17,7 @@ from cdc.contract.header import INSERT
 from cdc.contract.record import TableSchema
 from cdc.spark.snapshot.past import LogPlace, PartitionEvidence
 from cdc.spark.topic import header_field, lsn_number
-from cdc.spark.values.avro import as_object, refuse_envelopes, replaced
-from cdc.spark.values.formed import refuse_forms
+from cdc.spark.values.avro import as_object, need_opening, replaced
 
 _PLACE = ("offset", "lsn", "commit_us", "produced_ms")
 
@@ -90,7 +89,7 @@ def fold(
         records: from ``with_headers``.
         below: the condition for records that belong to the state.
         may_be_late: the newest record of a key is the one with the greatest (lsn, seq), not the last in the log.
-        definitions: all definitions of the records; without them, values in Avro stay as they are.
+        definitions: all definitions of the records; without them, values in other forms stay as they are.
     """
     below_place = fn.when(below, fn.col("offset"))
     standing, is_late = below_place, fn.lit(False)
@@ -112,9 +111,7 @@ def fold(
         fn.count(fn.when(fn.col("op").isNull() | fn.col("key").isNull(), 1)).alias("foreign"),
     )
     known = list(definitions)
-    refuse_envelopes(known)
-    refuse_forms(known)
-    if any(each.written for each in known):
+    if need_opening(known):
         row = fn.struct(as_object(known, "row.value", "row.header").alias("value"), "row.header")
         folded = replaced(folded, "row", fn.when(fn.col("row").isNotNull(), row))
     return folded.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)

@@ -1,8 +1,8 @@
-"""Turns values with schemas into the JSON objects of the same rows: of Avro, by Spark's own reader and expressions.
+"""Turns values into the JSON objects of the same rows: those in Avro by Spark's own reader and expressions.
 
-No row in Avro passes through Python (one in Protobuf does: ``protobuf.py``), and nothing here is the bridge's:
-``from_avro`` decodes, and the texts are made of what it returns. A value that cannot be read becomes a text in
-parentheses, which every job refuses as it refuses damaged JSON: it equals no row, and its place is told.
+No row in Avro passes through Python (what ``protobuf.py`` and ``debezium.py`` read does), and nothing here is the
+bridge's: ``from_avro`` decodes, and the texts are made of what it returns. A value that cannot be read becomes a text
+in parentheses, which every job refuses as it refuses damaged JSON: it equals no row, and its place is told.
 
 The expression is SQL. Columns of one form are gathered in an array and turned into texts by one lambda function, so the
 SQL grows by a few characters per column, and Spark can interpret it whatever the number of columns.
@@ -22,6 +22,7 @@ from cdc.contract.record import TableSchema, WrittenSchema
 from cdc.spark.errors import JobError, TopicUnreadable
 from cdc.spark.topic import header_field
 from cdc.spark.values.avro_texts import literal, text_of
+from cdc.spark.values.debezium import event_object
 from cdc.spark.values.formed import refuse_forms
 from cdc.spark.values.protobuf import protobuf_object
 
@@ -45,7 +46,7 @@ class _Field(NamedTuple):
 
 
 def opened(records: DataFrame, definitions: Iterable[TableSchema]) -> DataFrame:
-    """Returns records with the JSON object in place of each value in Avro or Protobuf.
+    """Returns records with the JSON object in place of each value in another form.
 
     Args:
         records: have ``value`` binary and ``header`` string.
@@ -55,9 +56,7 @@ def opened(records: DataFrame, definitions: Iterable[TableSchema]) -> DataFrame:
         TopicUnreadable: a definition names a schema that is not of the topic contract.
     """
     known = list(definitions)
-    refuse_envelopes(known)
-    refuse_forms(known)
-    return replaced(records, "value", as_object(known)) if any(each.written for each in known) else records
+    return replaced(records, "value", as_object(known)) if need_opening(known) else records
 
 
 def opened_of_many(records: DataFrame, definitions: Mapping[str, Iterable[TableSchema]]) -> DataFrame:
@@ -65,25 +64,16 @@ def opened_of_many(records: DataFrame, definitions: Mapping[str, Iterable[TableS
     value, needed = fn.col("value"), False
     for topic, given in definitions.items():
         known = list(given)
-        refuse_envelopes(known)
-        refuse_forms(known)
-        if any(each.written for each in known):
+        if need_opening(known):
             needed, value = True, fn.when(fn.col("topic") == topic, as_object(known)).otherwise(value)
     return replaced(records, "value", value) if needed else records
 
 
-def refuse_envelopes(definitions: Iterable[TableSchema]) -> None:
-    """Refuse a topic whose values are, or were, Debezium's change events.
-
-    Raises:
-        JobError: it is one.
-    """
-    for each in definitions:
-        if each.envelope is not None or each.was_enveloped:
-            raise JobError(
-                f"topic {each.topic} holds Debezium's change events, which Spark's jobs do not read yet",
-                remedy="run the job on topics of plain rows: those of another bridge, with topics.envelope: plain",
-            )
+def need_opening(definitions: Iterable[TableSchema]) -> bool:
+    """Tells whether a value of these definitions may be anything but a row in JSON's default form."""
+    return any(
+        each.written or each.envelope is not None or each.was_enveloped or each.is_formed for each in definitions
+    )
 
 
 def replaced(frame: DataFrame, name: str, column: Column) -> DataFrame:
@@ -104,7 +94,9 @@ def replaced(frame: DataFrame, name: str, column: Column) -> DataFrame:
 
 
 def as_object(definitions: Iterable[TableSchema], value: str = "value", header: str = "header") -> Column:
-    """Returns the JSON objects of a column of values in Avro or Protobuf; null, JSON and all else stay as they are.
+    """Returns the JSON objects of values with schemas, and of change events; null, JSON and all else stay as they are.
+
+    An event that deletes becomes null, as the tombstone is that follows it.
 
     Args:
         definitions: as for ``opened``.
@@ -113,11 +105,18 @@ def as_object(definitions: Iterable[TableSchema], value: str = "value", header: 
 
     Raises:
         TopicUnreadable: a definition names a schema that is not of the topic contract.
+        JobError: a definition says that values are in other forms than JSON's default.
     """
+    known = list(definitions)
+    refuse_forms(known)
     texts = fn.lit("(a value whose schema is in no definition of the schemas topic)")
-    for condition, written in _by_schema(definitions, value, header):
+    for condition, written in _by_schema(known, value, header):
         texts = fn.when(condition, _object(written, value)).otherwise(texts)
-    return fn.when(fn.expr(f"startswith({value}, X'00')"), texts.cast("binary")).otherwise(fn.col(value))
+    found = fn.when(fn.expr(f"startswith({value}, X'00')"), texts.cast("binary")).otherwise(fn.col(value))
+    if not any(each.envelope is not None or each.was_enveloped for each in known):
+        return found
+    event = event_object(known, value, header).cast("binary")
+    return fn.when(header_field("envelope", fn.col(header)).isNotNull(), event).otherwise(found)
 
 
 def ids_in(value: str = "value") -> Column:

@@ -114,8 +114,12 @@ def _element_text(raw: str, kind: ArrayOf) -> str:
         return _array_literal(raw, kind)
     if raw.strip() == "null":
         return "NULL"
-    text = _scalar_text(raw, kind.element)
-    if not text or text.upper() == "NULL" or _needs_quotes(text, kind.delimiter):
+    return quoted_element(_scalar_text(raw, kind.element), kind.delimiter)
+
+
+def quoted_element(text: str, delimiter: str) -> str:
+    """Returns an array's element, which is not NULL, in quotes if ``array_out`` sets them."""
+    if not text or text.upper() == "NULL" or _needs_quotes(text, delimiter):
         return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
     return text
 

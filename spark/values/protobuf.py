@@ -1,8 +1,9 @@
 """Reads values in Protobuf as the JSON objects of the same rows, in the workers' Python.
 
 Spark's own reader of Protobuf is another jar, and no help: it passes over fields that it does not know, and takes the
-last of those that come twice. Nothing here is the bridge's; the schema's text is read anew, and so are the bytes. A
-value that cannot be read becomes a text in parentheses, which every job refuses as it refuses damaged JSON.
+last of those that come twice. Nothing here is the bridge's: the schema's text is read anew, and so are the bytes. Only
+the digits of floating point numbers come from ``cdc.contract``, where they are compared with a real server's. A value
+that cannot be read becomes a text in parentheses, which every job refuses as it refuses damaged JSON.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, Final, NamedTuple
 from pyspark.sql import Column
 from pyspark.sql import functions as fn
 
+from cdc.contract.formats.floats import double_text, single_text
 from cdc.contract.kinds import FLOATS, INTEGERS, Kind, kind_of
 from cdc.spark.errors import TopicUnreadable
 
@@ -209,47 +211,18 @@ def _boolean(number: int) -> str:
 
 
 def _double(content: bytes) -> str:
-    (value,) = struct.unpack("<d", content)
-    return _floating(value, repr(value), 15)
+    return _unless_finite(double_text(*struct.unpack("<d", content)))
 
 
 def _single(content: bytes) -> str:
-    (value,) = struct.unpack("<f", content)
-    texts = (f"{value:.{digits}g}" for digits in range(1, 10))
-    return _floating(value, next((text for text in texts if _packs_to(text, content)), repr(value)), 6)
+    if len(content) != 4:
+        raise ValueError("not four bytes")
+    return _unless_finite(single_text(content))
 
 
-def _packs_to(text: str, content: bytes) -> bool:
-    try:
-        return struct.pack("<f", float(text)) == content
-    except OverflowError:
-        return False
-
-
-def _floating(value: float, shortest: str, from_exponent: int) -> str:
-    """Returns a number as PostgreSQL prints it."""
-    if value != value or value in (float("inf"), float("-inf")):
-        return '"NaN"' if value != value else '"Infinity"' if value > 0 else '"-Infinity"'
-    sign, digits, exponent = _digits(shortest)
-    if not -4 <= exponent < from_exponent:
-        point = "." if len(digits) > 1 else ""
-        return f"{sign}{digits[0]}{point}{digits[1:]}e{exponent:+03d}"
-    if exponent < 0:
-        return f"{sign}0.{'0' * (-exponent - 1)}{digits}"
-    whole, rest = digits[: exponent + 1].ljust(exponent + 1, "0"), digits[exponent + 1 :]
-    return f"{sign}{whole}.{rest}" if rest else f"{sign}{whole}"
-
-
-def _digits(text: str) -> tuple[str, str, int]:
-    """Returns sign, digits without zeros around them, and the exponent of the first digit."""
-    mantissa, _, exponent = text.lstrip("-").partition("e")
-    whole, _, rest = mantissa.partition(".")
-    digits = f"{whole}{rest}".lstrip("0")
-    sign = "-" if text.startswith("-") else ""
-    if not digits:
-        return sign, "0", 0
-    first = len(whole) - 1 - (len(f"{whole}{rest}") - len(digits)) + int(exponent or 0)
-    return sign, digits.rstrip("0"), first
+def _unless_finite(text: str) -> str:
+    """Returns the text of a number, in quotes if JSON has no such number."""
+    return f'"{text}"' if text[-1] in "Ny" else text
 
 
 def _timestamp(content: bytes) -> str:

@@ -47,11 +47,13 @@ def start(environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("envelope", ["plain", pytest.param("debezium", marks=pytest.mark.long)])
 def test_it_loads_what_was_there_kills_both_and_proves_that_nothing_is_lost(
-    environment: dict[str, str], tmp_path: Path
+    environment: dict[str, str], tmp_path: Path, envelope: str
 ) -> None:
     report = tmp_path / "report"
-    process = start(environment, "--rows", "20000", "--changes", "2000", "--seed", "3", "--report", str(report))
+    options = ("--rows", "20000", "--changes", "2000", "--seed", "3", "--envelope", envelope)
+    process = start(environment, *options, "--report", str(report))
     output, _ = process.communicate()
     assert process.returncode == 0, output
     before = figure(r"a shop with ([\d,]+) rows", output)

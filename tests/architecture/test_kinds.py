@@ -47,8 +47,10 @@ NAMES_OF_THEIR_OWN = {
     "cdc/contract/pgtypes.py": "the names themselves",
     "cdc/contract/formats/canonical.py": "how people spell values: types of one kind have spellings of their own",
     "cdc/lab/proof/comparison.py": "a check: it must not share the errors of what it compares",
+    "cdc/lab/proof/debezium_fields.py": "a check, likewise",
     "spark/source/sql.py": "a check, likewise",
     "spark/values/columns.py": "a check, likewise",
+    "spark/values/debezium.py": "a check, likewise",
     "cdc/contract/key_identity.py": "which type prints another one's values as it does, tried against a server",
     "cdc/sink/postgres/tables.py": "format_type's spellings: which replica type prints another one's values as it does",
 }

@@ -111,7 +111,7 @@ def _measure(running: Servers | None, options: argparse.Namespace) -> Iterator[S
     if "latency" in wanted:
         yield from _latency(running, options)
     if "formats" in wanted:
-        yield from formats.measure(running, options.changes, options.runs)
+        yield from formats.measure(running, options.changes, options.runs, with_peers=not options.without_peers)
     if "spark" in wanted:
         # Imported here: the other sections need no Spark
         from tests.benchmarks import spark

@@ -103,6 +103,13 @@ TARGETS: Final = (
     Target(_FORMATS_SINK, "sink: Protobuf's rate ÷ JSON's", "protobuf", "rate", 0.8, True, "json"),
     Target(_FORMATS_BRIDGE, "bridge: JSON Schema's rate ÷ JSON's", "json-schema", "rate", 0.9, True, "json"),
     Target(_FORMATS_SINK, "sink: JSON Schema's rate ÷ JSON's", "json-schema", "rate", 0.9, True, "json"),
+    Target(_FORMATS_BRIDGE, "bridge: envelope's rate ÷ JSON's", "envelope", "rate", 0.5, True, "json"),
+    Target(_FORMATS_SINK, "sink: envelope's rate ÷ JSON's", "envelope", "rate", 0.5, True, "json"),
+    Target(_FORMATS_BRIDGE, "bridge: JSON's rate ÷ Debezium's", "json", "rate", 3.0, True, "Debezium, json"),
+    Target(
+        _FORMATS_BRIDGE, "bridge: envelope's rate ÷ Debezium's", "envelope", "rate", 3.0, True, "Debezium, envelope"
+    ),
+    Target(_FORMATS_BRIDGE, "bridge: Avro's rate ÷ Debezium's", "avro", "rate", 3.0, True, "Debezium, avro"),
     Target(_REBUILD, "view in LMDB: rebuild ÷ bare consumer", "view in LMDB", "rate", 0.5, True, "bare consumer"),
     Target(_REBUILD, "view in Redis: rebuild ÷ bare consumer", "view in Redis", "rate", 0.5, True, "bare consumer"),
     Target(_REBUILD, "view in memory: rebuild ÷ bare consumer", "view in memory", "rate", 0.5, True, "bare consumer"),

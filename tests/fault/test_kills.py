@@ -37,6 +37,7 @@ _LONGEST_PAUSE_S = 2.5
         ("transactional", "json"),
         ("transactional", "avro"),
         ("transactional", "debezium"),
+        pytest.param("transactional", "connect", marks=pytest.mark.long),
         pytest.param("idempotent", "json", marks=pytest.mark.long),
         pytest.param("idempotent", "avro", marks=pytest.mark.long),
     ],
@@ -52,6 +53,8 @@ def test_killed_at_random(own_stack: OwnStack, tmp_path: Path, delivery: str, fo
     sections: dict[str, dict[str, Any]] = {}
     if form == "debezium":
         sections = {"topics": {"envelope": form}}
+    elif form == "connect":
+        sections = {"values": {"documents": "string", "schemas": form}}
     elif registry is not None:
         sections = {"topics": {"format": form}, "registry": {"url": registry.url}}
     bank.create(source)

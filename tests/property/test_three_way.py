@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 import yaml
 
-from cdc.contract.record import FormatName
 from cdc.lab.demo.place import DemoPlace
 from cdc.lab.demo.processes import Daemon, wait_for
 from cdc.lab.proof.comparison import TableShape, describe, pinned
@@ -25,8 +26,10 @@ from tests.support.names import unique
 from tests.support.oracle import assert_three_way, wait_until_mirrored
 from tests.support.servers import Database, fresh_database
 from tests.support.soak import times
-from tests.support.type_catalogue import CUSTOM_TYPES
+from tests.support.type_catalogue import CUSTOM_TYPES, VALUE_TYPES, fits_debezium
 from tests.support.workload import Workload
+
+ValueTypes: TypeAlias = Mapping[str, Sequence[str]]
 
 _SEEDS_PER_VERSION = 1 if "SEED" in os.environ else times(1, soak=6)
 _ROUNDS = times(2, soak=12)
@@ -54,16 +57,19 @@ def place(
 
     With one of the versions values are in Avro: the versions show the types, and each format has all of them.
     """
-    form: tuple[FormatName, str | None] = "json", None
+    here = _place(database, replica, kafka, tmp_path)
     if pg_major == _IN_AVRO:
-        form = "avro", request.getfixturevalue("registry").url
-    ports = free_port(), free_port()
-    here = DemoPlace(unique("p_"), database.dsn, replica.dsn, kafka.bootstrap, tmp_path, *ports, *form)
+        here = replace(here, format="avro", registry_url=request.getfixturevalue("registry").url)
     here.write_config()
     content = yaml.safe_load(here.config.read_text())
     content["topics"]["beyond"] = "text"
     here.config.write_text(yaml.safe_dump(content))
     return here
+
+
+def _place(database: Database, replica: Database, kafka: Kafka, folder: Path) -> DemoPlace:
+    ports = free_port(), free_port()
+    return DemoPlace(unique("p_"), database.dsn, replica.dsn, kafka.bootstrap, folder, *ports)
 
 
 @pytest.mark.soak
@@ -74,19 +80,38 @@ def test_source_topic_and_replica_agree(
     pg_major: PostgresMajor, nth: int, database: Database, replica: Database, place: DemoPlace
 ) -> None:
     seed = int(os.environ.get("SEED", pg_major * _SEEDS_PER_VERSION + nth))
+    print(f"SEED={seed} python -m pytest {Path(__file__).name} --pg-majors={pg_major}")  # noqa: T201 - shown on failure
+    _see_them_agree(place, database, replica, seed, VALUE_TYPES, _ROUNDS)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.pg(16, matrix=False)
+def test_they_agree_in_debeziums_envelope(database: Database, replica: Database, kafka: Kafka, tmp_path: Path) -> None:
+    """With the values that Debezium's types hold; a bridge that meets others stops."""
+    seed = int(os.environ.get("SEED", "17"))
+    place = replace(_place(database, replica, kafka, tmp_path), envelope="debezium")
+    place.write_config()
+    found = {name: [each for each in texts if fits_debezium(name, each)] for name, texts in VALUE_TYPES.items()}
+    fitting = {name: texts for name, texts in found.items() if texts}
+    _see_them_agree(place, database, replica, seed, fitting, times(1, soak=12))
+
+
+def _see_them_agree(
+    place: DemoPlace, database: Database, replica: Database, seed: int, value_types: ValueTypes, rounds: int
+) -> None:
+    """Random tables and transactions, and daemons that are killed, until the three sides are compared."""
     rng = random.Random(seed)
-    replay = f"SEED={seed} python -m pytest {Path(__file__).name} --pg-majors={pg_major}"
-    print(replay)  # noqa: T201 - shown when the test fails
     daemons = [Daemon(command, place.config, place.directory / f"{command}.log") for command in ("run", "sink")]
     if seed % 3:  # otherwise the replica does not know the custom types, and their columns are text there
         replica.execute(CUSTOM_TYPES)
     with database.connect() as source:
         source.execute(CUSTOM_TYPES)
-        workload = Workload(source, seed)
+        workload = Workload(source, seed, value_types=value_types)
         with daemons[0], daemons[1]:
             wait_for("slot that is read", lambda: is_captured(source, place.name), daemons, 30)
             wait_until_mirrored(place.source_dsn, place.replica_dsn, place.name, daemons)
-            for _ in range(_ROUNDS):
+            for _ in range(rounds):
                 _round(workload, rng, daemons, database.dsn)
                 wait_until_mirrored(place.source_dsn, place.replica_dsn, place.name, daemons)
                 with pinned(place.source_dsn) as catalog:

@@ -23,9 +23,9 @@ from cdc.contract.record import BackfillProgress, Position, Progress
 from cdc.kafka.replay.progress_follower import ProgressFollower
 from cdc.kafka.replay.reader import TopicReader
 from cdc.lab.proof.comparison import TableShape, describe, difference, pinned, prove, table_rows, topic_rows
+from cdc.lab.proof.debezium_fields import fields_by_catalog
 from cdc.lab.proof.topic_side import ReadFields, fields_by_registry, open_consumer, read_topics
 from tests.support.bridge_process import CdcProcess
-from tests.support.debezium_fields import fields_by_catalog
 from tests.support.forked import ForkedCdc, run_command
 from tests.support.formed_fields import fields_by_names
 from tests.support.names import unique

@@ -14,23 +14,33 @@ from xdist.scheduler.loadfile import LoadFileScheduling
 LONG_FILES: Final = (
     "tests/integration/spark/test_scale_out.py",
     "tests/integration/spark/test_reconcile_live.py",
+    "tests/fault/test_kills.py",
+    "tests/integration/bridge/test_formats.py",
     "tests/acceptance/test_demo.py",
     "tests/install/test_wheel.py",
-    "tests/property/test_world.py",
     "tests/integration/views/store/test_redis_store.py",
-    "tests/fault/test_crashpoints.py",
-    "tests/fault/test_view_kills.py",
     "tests/integration/world/test_kafka_promises.py",
     "tests/integration/sink/postgres/test_locked.py",
-    "tests/integration/sink/postgres/test_key_types.py",
     "tests/integration/bridge/backfill/test_living.py",
-    "tests/property/test_three_way.py",
-    "tests/integration/living/test_locked.py",
+    "tests/integration/views/http/test_processes.py",
     "tests/integration/lab/learn/test_lessons.py",
+    "tests/integration/bridge/test_envelope.py",
+    "tests/integration/bridge/test_protobuf.py",
+    "tests/fault/test_two_bridges.py",
+    "tests/integration/sink/postgres/test_key_types.py",
     "tests/acceptance/test_dashboard.py",
+    "tests/fault/test_failover.py",
+    "tests/fault/test_cluster.py",
+    "tests/fault/test_view_kills.py",
+    "tests/property/test_world.py",
+    "tests/property/test_three_way.py",
+    "tests/integration/security/test_kafka_access.py",
+    "tests/integration/views/http/test_end_to_end.py",
+    "tests/integration/lab/stack/test_registry.py",
     "tests/fault/test_pair_outages.py",
+    "tests/fault/test_crashpoints.py",
 )
-"""By what they cost, from two minutes down to one. A file that is missing here costs at most its own length at
+"""By what they cost, from three minutes down to one. A file that is missing here costs at most its own length at
 the end, when the other processes have nothing left to do."""
 
 _SPARK: Final = "tests/integration/spark/"

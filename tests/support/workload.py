@@ -7,7 +7,7 @@ asking the server. Keys are never used twice, except on purpose (deleted and ins
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -75,11 +75,19 @@ class Workload:
         connection: to the source, in autocommit mode; ``CUSTOM_TYPES`` exist.
         seed: of every random choice.
         table_count: how many tables to make.
+        value_types: the types of columns outside the keys, and their values.
     """
 
-    def __init__(self, connection: psycopg.Connection[Any], seed: int, table_count: int = 4) -> None:
+    def __init__(
+        self,
+        connection: psycopg.Connection[Any],
+        seed: int,
+        table_count: int = 4,
+        value_types: Mapping[str, Sequence[str]] = VALUE_TYPES,
+    ) -> None:
         self._connection = connection
         self._random = random.Random(seed)
+        self._value_types = value_types
         self._next = 0
         names = self._random.sample(_NAMES, table_count)
         self.tables = [self._new_table(name, number) for number, name in enumerate(names)]
@@ -91,7 +99,7 @@ class Workload:
         kinds = self._random.sample(sorted(KEY_TYPES), self._random.randint(1, 3))
         if all(kind in NOT_UNIQUE for kind in kinds):
             kinds.append("integer")
-        values = self._random.sample(sorted(VALUE_TYPES), self._random.randint(6, 18))
+        values = self._random.sample(sorted(self._value_types), self._random.randint(6, 18))
         # One table of each kind that matters whatever the seed; what remains is random.
         identity = ("default", "full", "index")[number] if number < 3 else self._random.choice(("default", "full"))
         partitioned = number == 3 or (identity == "default" and self._random.random() < 0.2)
@@ -179,7 +187,7 @@ class Workload:
         return tuple(KEY_TYPES[kind](self._random, self._next) for kind in table.key.values())
 
     def _value(self, kind: str) -> str | None:
-        return None if self._random.random() < 0.15 else self._random.choice(VALUE_TYPES[kind])
+        return None if self._random.random() < 0.15 else self._random.choice(self._value_types[kind])
 
     def _toast(self) -> str | None:
         size = self._random.choice((0, 10, 2500, 9000))

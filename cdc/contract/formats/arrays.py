@@ -26,6 +26,23 @@ _LEXERS: Final = {delimiter: _lexer(delimiter) for delimiter in ",;"}
 _QUOTE_NEEDED: Final = {delimiter: re.compile(rf'["\\{{}} \t\n\r\v\f{delimiter}]') for delimiter in ",;"}
 
 
+def _bare(delimiter: str) -> Callable[[str], re.Match[str] | None]:
+    element = rf'[^"\\{{}} \t\n\r\v\f{delimiter}]+'
+    return re.compile(rf"\{{({element}(?:{delimiter}{element})*)\}}").fullmatch
+
+
+_BARE: Final = {delimiter: _bare(delimiter) for delimiter in ",;"}
+
+
+def bare_elements(literal: str, delimiter: str = ",") -> list[str] | None:
+    """Returns the elements of a flat array if none has quotes or could be NULL; None for any other text.
+
+    ``array_out`` writes these elements in this way. Parsing them costs much less than ``parse_array``.
+    """
+    match = _BARE[delimiter](literal)
+    return None if match is None or "NULL" in literal.upper() else match[1].split(delimiter)
+
+
 def parse_array(text: str, element: Callable[[str], Any], delimiter: str = ",") -> Array | None:
     """Parse a literal to nested lists; None if it has explicit bounds (``[2:3]={…}``), which JSON arrays cannot carry.
 

@@ -17,7 +17,8 @@ from confluent_kafka.admin import AdminClient
 from psycopg import sql
 
 from cdc.base.broker_log import BROKER_LOG
-from cdc.contract.record import FormatName
+from cdc.contract.record import EnvelopeName, FormatName
+from cdc.lab.proof.debezium_fields import fields_by_catalog
 from cdc.lab.proof.topic_side import ReadFields, fields_by_registry
 from cdc.lab.stack.embedded import free_port
 from cdc.lab.stack.stack import GivenKafka, GivenPostgres, Stack
@@ -37,6 +38,7 @@ class DemoPlace:
         bridge_port, sink_port: the ports of their HTTP pages.
         format: how values are written.
         registry_url: the schema registry if their schemas are in one, else None.
+        envelope: what surrounds a row in a value.
     """
 
     name: str
@@ -48,10 +50,13 @@ class DemoPlace:
     sink_port: int
     format: FormatName = "json"
     registry_url: str | None = None
+    envelope: EnvelopeName = "plain"
 
     @property
     def fields(self) -> ReadFields | None:
-        """What reads values with schemas for the proof; None if all values are JSON."""
+        """What reads values for the proof that are not rows in JSON; None if all are."""
+        if self.envelope == "debezium":
+            return fields_by_catalog(self.source_dsn, {})
         return None if self.registry_url is None else fields_by_registry(self.registry_url)
 
     @property
@@ -73,11 +78,13 @@ class DemoPlace:
         if self.registry_url is not None:
             content["topics"] |= {"format": self.format}
             content["registry"] = {"url": self.registry_url}
+        if self.envelope != "plain":
+            content["topics"] |= {"envelope": self.envelope}
         self.config.write_text(_CONFIG_HEAD + yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
 
 
 @contextmanager
-def place(stack: Stack, format_: FormatName = "json") -> Iterator[DemoPlace]:
+def place(stack: Stack, format_: FormatName = "json", envelope: EnvelopeName = "plain") -> Iterator[DemoPlace]:
     """Make a place on these servers. On the user's own servers, it gets a unique name and is removed at the end."""
     given = isinstance(stack.postgres, GivenPostgres) or isinstance(stack.kafka, GivenKafka)
     name = f"shop_{secrets.token_hex(3)}" if given else "shop"
@@ -99,6 +106,7 @@ def place(stack: Stack, format_: FormatName = "json") -> Iterator[DemoPlace]:
                 sink_port=free_port(),
                 format=format_,
                 registry_url=None if stack.registry is None else stack.registry.url,
+                envelope=envelope,
             )
         finally:
             if given:

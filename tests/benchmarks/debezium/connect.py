@@ -30,7 +30,7 @@ def manners(run: int) -> Sequence[Manner]:
 
 @contextmanager
 def connect(
-    name: str, connector: str, files: Sequence[str], values: Mapping[str, object], place: Path
+    name: str, connector: str, files: Sequence[str], values: Mapping[str, object], place: Path, also: Sequence[str] = ()
 ) -> Iterator[Program]:
     """Run a connector for the length of the block.
 
@@ -40,9 +40,10 @@ def connect(
         files: property files beside this module, a later one has the last word.
         values: what stands for their ``$names``; ``bootstrap`` among them.
         place: an empty directory that is not there yet.
+        also: more entries of the class path.
     """
     properties = "\n".join(filled(each, {**values, "directory": place}) for each in files)
-    with connect_with(name, connector, properties, str(values["bootstrap"]), place) as started:
+    with connect_with(name, connector, properties, str(values["bootstrap"]), place, also) as started:
         yield started
 
 

@@ -53,7 +53,7 @@ class Published(NamedTuple):
 
 def publish(deployment: Deployment, directory: Path, rows: int) -> Published:
     """Have Debezium's source publish a table of ``rows`` rows, and copy the topic without the schemas."""
-    with source.connector(deployment, "tuned", directory, snapshot="initial_only", with_schemas=True) as running:
+    with source.connector(deployment, "tuned", directory, snapshot="initial_only", form="rows with schemas") as running:
         source.wait_until_written(deployment, running, rows)
     admin = AdminClient({"bootstrap.servers": deployment.bootstrap})
     count = len(partitions(deployment.bootstrap, deployment.topic))

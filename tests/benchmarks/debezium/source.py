@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -21,8 +21,18 @@ from tests.benchmarks.deployment import Deployment
 from tests.benchmarks.processes import Program, wait_until
 from tests.benchmarks.topics import committed_reader, partitions
 from tests.benchmarks.workload import PUBLICATION
+from tests.support.locked_jars import locked_jars
 
 FILES: Final[Mapping[Manner, Sequence[str]]] = {"defaults": ["defaults"], "tuned": ["defaults", "tuned"]}
+Form = Literal["rows", "rows with schemas", "change events", "rows in Avro"]
+"""What the connector writes."""
+_FORMS: Final[Mapping[Form, Sequence[str]]] = {
+    "rows": [],
+    "rows with schemas": ["with_schemas"],
+    "change events": ["change_events"],
+    "rows in Avro": ["in_avro"],
+}
+_AVRO_CONVERTER: Final = Path("tests/readers/connect/avro-converter.lock")
 _PARTITIONS = 4
 """As ours: the default of ``topics.partitions``."""
 
@@ -34,13 +44,17 @@ def connector(
     directory: Path,
     *,
     snapshot: str = "no_data",
-    with_schemas: bool = False,
+    form: Form = "rows",
 ) -> Iterator[Program]:
-    """Run the connector for the length of the block; its topic is made first, with as many partitions as ours."""
+    """Run the connector for the length of the block; its topic is made first, with as many partitions as ours.
+
+    Only change events are Debezium's own in any manner: rows need ``tuned``.
+    """
     _make_topic(deployment)
-    files = (*FILES[manner], *(["with_schemas"] if with_schemas else []))
+    files = (*FILES[manner], *_FORMS[form])
     values, place = _values(deployment, snapshot), directory / f"{deployment.name}-{manner}"
-    with connect(f"debezium {manner}", "debezium-connector-postgres", files, values, place) as started:
+    also = [f"{locked_jars(_AVRO_CONVERTER)}/*"] if form == "rows in Avro" else []
+    with connect(f"debezium {manner}", "debezium-connector-postgres", files, values, place, also) as started:
         yield started
 
 
@@ -82,4 +96,5 @@ def _values(deployment: Deployment, snapshot: str) -> dict[str, object]:
         "slot": deployment.slot,
         "publication": PUBLICATION,
         "snapshot": snapshot,
+        "registry": (deployment.registry or "").partition("/apis/")[0],
     }

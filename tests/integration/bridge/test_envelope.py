@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +17,10 @@ from tests.integration.topics.lookup.test_commands import told, watching
 from tests.support.deployment import Deploy, Deployment
 from tests.support.serve_process import ServeProcess
 from tests.support.servers import Database
+from tests.support.type_catalogue import fits_debezium
 from tests.support.type_matrix import MatrixTable, matrix_tables
 from tests.support.waiting import eventually
 
-_TIMES: Final = ("date", "time", "timestamp", "timestamptz")
 _MODES: Final[list[dict[str, Any]]] = [
     {},
     {"decimal_handling_mode": "string", "time_precision_mode": "isostring", "binary_handling_mode": "hex"},
@@ -170,25 +169,11 @@ def fitting(tables: list[MatrixTable], connection: psycopg.Connection[Any]) -> I
             kept = []
             for expression in expressions:
                 ((text,),) = connection.execute(f"SELECT ({expression})::text".encode()).fetchall()
-                if _fits(name, text):
+                if fits_debezium(name, text):
                     kept.append(expression)
             if kept:
                 columns[name] = kept
         yield replace(table, columns=columns)
-
-
-def _fits(name: str, text: str) -> bool:
-    base = re.split(r"[(\[]", name)[0].removesuffix(" day to second").removesuffix(" year to month")
-    if name.endswith("[]") or name == "texts":
-        if text.startswith("[") or ("{" in text[1:] and not text.startswith('{"')):
-            return False
-        if re.match(r"\{\{|\[", text):
-            return False
-    if base in ("numeric", "other.price") and re.search("NaN|nfinity", text):
-        return False
-    if base in _TIMES:
-        return not re.search(r"nfinity| BC|\b[0-9]{5,}-|24:00:00", text)
-    return True
 
 
 @pytest.mark.parametrize("modes", _MODES, ids=["defaults", "strings", "schemas", "map"])
@@ -242,6 +227,7 @@ def test_another_envelope_begins_the_topic_anew_or_is_refused(deploy: Deploy, da
         deployment.write()
         deployment.start_bridge()
         database.execute("UPDATE t SET n = n + 1 WHERE id = 2")
+        deployment.wait_published()  # the former backfill is done as well
         deployment.wait_backfilled("public.t")
         deployment.assert_equal("public.t")
         deployment.bridge.stop()

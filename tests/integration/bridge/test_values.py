@@ -145,6 +145,7 @@ def test_other_forms_begin_the_topic_anew_or_are_refused(deploy: Deploy, databas
         deployment.start_bridge()
         database.execute("UPDATE t SET rate = rate + 1, id = -id")
         database.execute("INSERT INTO t SELECT max(id) + 1, now() FROM t")
+        deployment.wait_published()  # the former backfill is done as well
         deployment.wait_backfilled("public.t")
         deployment.assert_equal("public.t", *(() if values == _CONNECT else ("public.u",)))
         deployment.bridge.stop()

@@ -290,15 +290,19 @@ def _stripped(text: str) -> str:
 _MOMENTS: Final = frozenset(b"0000-00-00 " + clock for clock in _CLOCKS)
 
 
-def _moment_micros(cell: bytes) -> int:
+def _moment(cell: bytes) -> datetime:
     if cell.translate(_DIGITS_AS_ZEROS) not in _MOMENTS:
         raise BeyondDebezium
     if (cell[-1] == _ZERO and len(cell) > 19) or cell[11:13] == b"24":
         raise BeyondDebezium
     try:
-        since = datetime.fromisoformat(cell.decode()) - _EPOCH
+        return datetime.fromisoformat(cell.decode())
     except ValueError:
         raise BeyondDebezium from None
+
+
+def _moment_micros(cell: bytes) -> int:
+    since = _moment(cell) - _EPOCH
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
@@ -330,7 +334,7 @@ def read_timestamp(units: int) -> Read:
 
 def write_iso_timestamp(cell: bytes) -> bytes:
     """Converts a timestamp without time zone to ``2026-01-31T12:30:00.5Z``."""
-    _moment_micros(cell)
+    _moment(cell)
     return b'"%bZ"' % cell.replace(b" ", b"T")
 
 
@@ -341,7 +345,7 @@ def write_zoned_timestamp(places: int) -> Write:
         if not cell.endswith(b"+00"):
             raise BeyondDebezium
         text = cell[:-3]
-        _moment_micros(text)
+        _moment(text)
         return b'"%bZ"' % _padded(text.replace(b" ", b"T"), places)
 
     return write
@@ -355,7 +359,7 @@ def read_iso_timestamp(zone: str) -> Read:
         if text[10:11] != "T":
             raise ValueError(f"not a timestamp: {text!r}")
         moment = f"{text[:10]} {text[11:]}"
-        _moment_micros(moment.encode())
+        _moment(moment.encode())
         return moment + zone
 
     return read

@@ -27,7 +27,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from cdc.contract.formats.arrays import array_literal, parse_array
+from cdc.contract.formats.arrays import array_literal, bare_elements, parse_array
 from cdc.contract.formats.debezium import texts
 from cdc.contract.formats.debezium.texts import BeyondDebezium, Read, Write
 from cdc.contract.formats.values import boolean, converter_of, floating, number, number_array, plain, text
@@ -67,7 +67,9 @@ def debezium_type(sql_type: str, modes: DebeziumModes) -> DebeziumType:
     schema = {"type": "array", "items": {**found.schema, "optional": True}}
     if kind in _NUMBERS:  # written as the topic contract does, unless the array is not flat
         return DebeziumType(_flat(number_array), None, schema)
-    return DebeziumType(_array_writer(found, delimiter, is_by_name=is_by_name), _array_reader(found, delimiter), schema)
+    # A flat array of what the topic contract has, too, is the same there
+    read = None if found.read is None else _array_reader(found.read, delimiter)
+    return DebeziumType(_array_writer(found, delimiter, is_by_name=is_by_name), read, schema)
 
 
 def _element_of(element: str) -> str:
@@ -258,6 +260,8 @@ def _array_writer(element: DebeziumType, delimiter: str, *, is_by_name: bool) ->
 
     def write(cell: bytes) -> bytes:
         literal = cell.decode()
+        if (bare := bare_elements(literal, delimiter)) is not None:
+            return b"[%b]" % b",".join([write_element(each.encode()) for each in bare])
         try:
             elements = parse_array(literal, str, delimiter)
         except ValueError:
@@ -273,9 +277,7 @@ def _array_writer(element: DebeziumType, delimiter: str, *, is_by_name: bool) ->
     return write
 
 
-def _array_reader(element: DebeziumType, delimiter: str) -> Read:
-    read_element = element.read or _text_of
-
+def _array_reader(read_element: Read, delimiter: str) -> Read:
     def read(raw: bytes) -> str:
         if raw[:1] == b'"':
             return texts.string(raw)
@@ -284,13 +286,6 @@ def _array_reader(element: DebeziumType, delimiter: str) -> Read:
         )
 
     return read
-
-
-def _text_of(raw: bytes) -> str:
-    """Returns the server's text of what is written as the topic contract has it."""
-    if raw[:1] == b'"':
-        return texts.string(raw)
-    return {b"true": "t", b"false": "f"}.get(raw) or raw.decode()
 
 
 def contract_reader(sql_type: str, modes: DebeziumModes) -> Callable[[bytes], bytes] | None:

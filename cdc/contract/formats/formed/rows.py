@@ -19,7 +19,7 @@ from cdc.base.compiled import twin
 from cdc.contract.change import Column, Row
 from cdc.contract.formats.cells import null_documents
 from cdc.contract.formats.format import NOT_ENCODABLE
-from cdc.contract.formats.formed.cells import converters
+from cdc.contract.formats.formed.cells import Reader, converters
 from cdc.contract.formats.formed.connect import row_schema
 from cdc.contract.formats.objects import ObjectForm
 from cdc.contract.formats.values import Converter, converter, document, text
@@ -30,7 +30,11 @@ _BLANKS: Final = b" \t\n\r"
 _SCHEMA: Final = b'{"schema":'
 _PAYLOAD: Final = b',"payload":'
 _SCHEMA_END: Final = b"}"
-_TOKENS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{},]', re.DOTALL).finditer
+_STRING: Final = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
+_FLAT: Final = rb'[^"\[\]{}]*(?:%b[^"\[\]{}]*)*' % _STRING
+_VALUE: Final = rb'%b|[^"\[\]{},\s]+|\[%b\]|\{%b\}' % (_STRING, _FLAT, _FLAT)
+"""Matches a value without nested ones; there is only one way to match it."""
+_TOKENS: Final = re.compile(rb"%b|[\[\]{},]" % _STRING, re.DOTALL).finditer
 """Finds strings, and what begins, separates or ends values."""
 
 
@@ -157,15 +161,20 @@ class FormedReader:
         ValueError: it has a form that is not for the column's type.
     """
 
-    __slots__ = ("_columns", "_is_connects")
+    __slots__ = ("_columns", "_formed", "_head", "_is_connects", "_plain")
 
     def __init__(self, schema: TableSchema) -> None:
         self._is_connects = schema.is_connects
-        self._columns = []
+        self._head, _ = _around(schema)
+        self._columns: list[tuple[str, bytes, Reader | None]] = []
+        members = []
         for each in schema.columns:
             pair = converters(each.sql_type, each.form)
             label = orjson.dumps(each.name) + b":"
             self._columns.append((each.name, label, None if pair is None else pair[1]))
+            members.append(re.escape(label) + (b"(?:%b)" if pair is None else b"(%b)") % _VALUE)
+        self._formed = [(name, read) for name, _, read in self._columns if read is not None]
+        self._plain = re.compile(b"{%b}" % b",".join(members), re.DOTALL).fullmatch
 
     def json(self, value: bytes) -> bytes:
         """Returns the row as the object that the topic contract describes.
@@ -173,7 +182,24 @@ class FormedReader:
         Raises:
             ValueError: not such a value; the message says what is wrong.
         """
-        row = _payload(value) if self._is_connects else value
+        row = value
+        if self._is_connects:
+            is_known = value.startswith(self._head) and value.endswith(_SCHEMA_END)
+            row = value[len(self._head) : -len(_SCHEMA_END)] if is_known else _payload(value)
+        match = self._plain(row)
+        if match is None:
+            return self._member_by_member(row)
+        parts: list[bytes] = []
+        place = 0
+        for number, (name, read) in enumerate(self._formed, 1):
+            if (cell := match[number]) != b"null":
+                start, end = match.span(number)
+                parts += row[place:start], _read(name, read, cell)
+                place = end
+        return b"".join((*parts, row[place:]))
+
+    def _member_by_member(self, row: bytes) -> bytes:
+        """Does the same for a row that has nested values, or blanks around a document, or is damaged."""
         parts: list[bytes] = []
         place = 0
         for name, label, read in self._columns:
@@ -184,14 +210,18 @@ class FormedReader:
             place = _end(row, start)
             cell = row[start:place]  # with the blanks around a document, which belong to it
             if read is not None and (stripped := cell.strip(_BLANKS)) != b"null":
-                try:
-                    cell = read(stripped)
-                except (*NOT_ENCODABLE, msgspec.MsgspecError, RecursionError) as error:
-                    raise ValueError(f"column {name!r}: not in the form that its definition says: {error}") from error
+                cell = _read(name, read, stripped)
             parts.append(label + cell)
         if row[place:] != b"}":
             raise ValueError("the row has more members than its definition has columns, or does not end")
         return b"{%b}" % b",".join(parts)
+
+
+def _read(name: str, read: Reader, cell: bytes) -> bytes:
+    try:
+        return read(cell)
+    except (*NOT_ENCODABLE, msgspec.MsgspecError, RecursionError) as error:
+        raise ValueError(f"column {name!r}: not in the form that its definition says: {error}") from error
 
 
 def _payload(value: bytes) -> bytes:

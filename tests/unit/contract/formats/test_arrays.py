@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from cdc.contract.formats.arrays import Array, array_literal, parse_array
+from cdc.contract.formats.arrays import Array, array_literal, bare_elements, parse_array
 
 PIECES = [
     "",
@@ -101,3 +101,22 @@ def test_damaged_literals_end() -> None:
         except ValueError:
             continue
         assert parsed is None or isinstance(parsed, list)
+
+
+@pytest.mark.parametrize("delimiter", [",", ";"])
+def test_bare_elements_are_those_of_the_parser(delimiter: str) -> None:
+    rng = random.Random(2)
+    found = 0
+    for _ in range(3_000):
+        literal = "{" + "".join(rng.choices(["a", "é", "\u00a0", "NULL", *PIECES, delimiter], k=rng.randrange(6))) + "}"
+        if (bare := bare_elements(literal, delimiter)) is not None:
+            found += 1
+            parsed: Array = list(bare)
+            assert parse_array(literal, same, delimiter) == parsed, literal
+            assert array_literal(parsed, delimiter) == literal
+    assert found > 300
+
+
+@pytest.mark.parametrize("literal", ["{}", "{a,NULL}", "{annulled}", '{"a b"}', "{{a}}", "{a,}", "[2:2]={a}", "{a", ""])
+def test_other_arrays_are_left_to_the_parser(literal: str) -> None:
+    assert bare_elements(literal) is None

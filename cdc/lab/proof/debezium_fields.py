@@ -40,7 +40,7 @@ _INTERVAL: Final = re.compile(r"P(.+)Y(.+)M(.+)DT(.+)H(.+)M(.+)S")
 
 
 @dataclass(frozen=True, slots=True)
-class _Column:
+class _CatalogColumn:
     """A column as the catalog has it; of an array, its elements' type."""
 
     name: str
@@ -60,11 +60,11 @@ def fields_by_catalog(dsn: str, options: Mapping[str, Any]) -> ReadFields:
     text = _texts(options)
 
     @cache
-    def columns_of(namespace: str, table: str) -> Mapping[str, _Column]:
+    def columns_of(namespace: str, table: str) -> Mapping[str, _CatalogColumn]:
         with psycopg.connect(dsn, autocommit=True) as connection:
-            return {row[0]: _Column(*row) for row in connection.execute(_TYPES, (namespace, table))}
+            return {row[0]: _CatalogColumn(*row) for row in connection.execute(_TYPES, (namespace, table))}
 
-    def field(column: _Column, raw: str) -> str:
+    def field(column: _CatalogColumn, raw: str) -> str:
         value = json.loads(raw, parse_float=_Verbatim, parse_int=_Verbatim)
         if (
             column.type in ("json", "jsonb")
@@ -98,12 +98,12 @@ def _element(document: str | None) -> str:
     return _quoted(document) if document.upper() == "NULL" or re.search(r'["\\{}\s,]', document) else document
 
 
-def _texts(options: Mapping[str, Any]) -> Callable[[_Column, Any], str]:
+def _texts(options: Mapping[str, Any]) -> Callable[[_CatalogColumn, Any], str]:
     decimals = options.get("decimal_handling_mode", "precise")
     times = options.get("time_precision_mode", "adaptive")
     binary = options.get("binary_handling_mode", "bytes")
 
-    def text(column: _Column, value: Any) -> str:
+    def text(column: _CatalogColumn, value: Any) -> str:
         kind = column.type
         if kind in ("numeric", "money") and decimals == "precise":
             return _decimal(column, value)
@@ -144,7 +144,7 @@ def _raw_members(text: str) -> dict[str, str]:
     return found
 
 
-def _json(column: _Column, value: Any, text: Callable[[_Column, Any], str]) -> str:
+def _json(column: _CatalogColumn, value: Any, text: Callable[[_CatalogColumn, Any], str]) -> str:
     """Returns a value as the topic contract writes it in JSON."""
     if column.type == "bool":
         return "true" if value else "false"
@@ -155,7 +155,7 @@ def _json(column: _Column, value: Any, text: Callable[[_Column, Any], str]) -> s
     return json.dumps(text(column, value), ensure_ascii=False)
 
 
-def _decimal(column: _Column, value: Any) -> str:
+def _decimal(column: _CatalogColumn, value: Any) -> str:
     # numeric.c: the scale is in the lowest 11 bits, with a sign
     scale = 2 if column.type == "money" else (((column.modifier - 4) & 0x7FF) ^ 1024) - 1024
     if isinstance(value, dict):
@@ -169,7 +169,7 @@ def _money(amount: Decimal) -> str:
     return f"{'-' if amount < 0 else ''}${abs(amount):,.2f}"
 
 
-def _moment(column: _Column, value: Any, times: str) -> str:
+def _moment(column: _CatalogColumn, value: Any, times: str) -> str:
     kind = column.type
     if isinstance(value, str) and not isinstance(value, _Verbatim):
         text = value.removesuffix("Z").replace("T", " ")
