@@ -12,7 +12,7 @@ from cdc.base.errors import ConfigError, EncodeError
 from cdc.contract.change import UNCHANGED_TOAST, Relation, Row
 from cdc.contract.formats.format import NOT_ENCODABLE, RowWriter
 from cdc.contract.formats.json_format import JSON
-from cdc.contract.record import DebeziumModes, FormatName, WrittenSchema
+from cdc.contract.record import DebeziumModes, FormatName, ValueForms, WrittenSchema
 from cdc.contract.schema import table_schema
 
 
@@ -25,7 +25,7 @@ class CompiledTable(NamedTuple):
 
 
 class ValueForm(NamedTuple):
-    """How the values of a relation are written when they are not JSON.
+    """How the values of a relation are written when they are not JSON in the form that it has by default.
 
     Attributes:
         format: its name.
@@ -33,6 +33,7 @@ class ValueForm(NamedTuple):
         written: the schemas that values of this definition were written with, the writer's own the last one.
         envelope: what surrounds each row; None if nothing does.
         was_enveloped: whether the topic held envelopes before.
+        values: the forms that values have in JSON, where these are not the default.
     """
 
     format: FormatName
@@ -40,6 +41,7 @@ class ValueForm(NamedTuple):
     written: tuple[WrittenSchema, ...] = ()
     envelope: DebeziumModes | None = None
     was_enveloped: bool = False
+    values: ValueForms = ValueForms()
 
 
 class TableEncoder:
@@ -51,7 +53,7 @@ class TableEncoder:
         relation: as the stream described it.
         key_columns: names in key order. The caller names them, as the stream does not under REPLICA IDENTITY FULL.
         topic: where the records go.
-        form: how values are written; None for JSON.
+        form: how values are written; None for JSON in the form that it has by default.
 
     Raises:
         ConfigError: there are no key columns, or one of them is not published.
@@ -69,7 +71,7 @@ class TableEncoder:
         self.relation = relation
         self.key_columns = key_columns
         self.topic = topic
-        schema = table_schema(relation, key_columns, topic)
+        schema = table_schema(relation, key_columns, topic, ValueForms() if form is None else form.values)
         self.schema = schema
         if form is not None:
             self.schema = replace(
@@ -144,7 +146,8 @@ class TableEncoder:
 
     @cached_property
     def _old_form(self) -> RowWriter:
-        return self._value_form if self.schema.format == "json" else JSON.writer(self.relation.columns)
+        is_in_value_form = self.schema.format == "json" and not self.schema.is_formed
+        return self._value_form if is_in_value_form else JSON.writer(self.relation.columns)
 
     @cached_property
     def _identity(self) -> tuple[RowWriter, tuple[int, ...]]:

@@ -60,6 +60,7 @@ from cdc.bridge.source.slot import recent_xid
 from cdc.bridge.source.slot_lock import Holder, lock_holder
 from cdc.bridge.source_side import SourceSide
 from cdc.bridge.topic_watch import TopicWatch
+from cdc.contract.cloud_events import CloudEvents
 from cdc.contract.formats.opener import ValueOpener
 from cdc.contract.history import HistoryEncoder
 from cdc.contract.naming import schemas_topic
@@ -231,17 +232,21 @@ class BridgeSession:
 
     def _new_publisher(self, registry: CapturedTables) -> KafkaPublisher:
         topics = self._config.topics
+        events = None
+        if topics.cloudevents:
+            events = CloudEvents(self._config.name, lambda topic: registry.successions.format_of(topic))
         rows = None
         if self._config.delivery == "idempotent":  # which refuses topics.history: the two would not be read together
-            rows = RowProducer(self._kafka, max_message_bytes=topics.max_message_bytes)
+            rows = RowProducer(self._kafka, max_message_bytes=topics.max_message_bytes, events=events)
         opener = ValueOpener((), again=lambda: registry.successions.definitions)
         return KafkaPublisher(
             self._kafka,
             transactional_id=transactional_id(self._config.name),
             max_message_bytes=history_message_bytes(topics) if topics.history else state_message_bytes(topics),
             envelopes=registry.envelopes,
-            history=HistoryEncoder(registry.histories, opener.json) if topics.history else None,
+            history=HistoryEncoder(registry.histories, opener.unenveloped) if topics.history else None,
             rows=rows,
+            events=events,
         )
 
     def _stream_on(

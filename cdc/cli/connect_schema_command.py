@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 import typer
@@ -11,21 +11,12 @@ import typer
 from cdc.base.errors import ConfigError
 from cdc.bridge.scope.definitions import definitions_of
 from cdc.cli.options import ConfigOption, load_config
+from cdc.contract.formats.formed.connect import row_schema
 from cdc.contract.kinds import FLOATS, Kind, kind_of
-from cdc.contract.record import TableSchema
+from cdc.contract.record import SchemaColumn, TableSchema
 
 _CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
 _CONFLUENTS: Final = {"avro": "AvroConverter", "json-schema": "JsonSchemaConverter", "protobuf": "ProtobufConverter"}
-CONNECT_TYPES: Final[Mapping[Kind, str]] = {
-    Kind.BOOL: "boolean",
-    Kind.INT16: "int16",
-    Kind.INT32: "int32",
-    Kind.INT64: "int64",
-    Kind.FLOAT32: "float",
-    Kind.FLOAT64: "double",
-    **dict.fromkeys((Kind.DECIMAL, Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ), "string"),
-    **dict.fromkeys((Kind.BYTES, Kind.DOCUMENT, Kind.ASCII, Kind.TEXT), "string"),
-}
 
 
 def connect_schema(
@@ -62,7 +53,11 @@ def connect_schema(
 
 def connector(schema: TableSchema) -> dict[str, Any]:
     """Returns the connector of a topic, in the form of Kafka Connect's REST interface."""
-    types = {column.name: column.sql_type for column in schema.columns}
+    columns = {column.name: column for column in schema.columns}
+    key = [SchemaColumn(name, columns[name].sql_type) for name in schema.key]  # keys are in the default form
+    values = {"value.converter": _CONVERTER, "value.converter.schemas.enable": "true"}
+    if not schema.is_connects:
+        values = _converter("value", schema.columns, is_optional=True)
     return {
         "name": schema.topic,
         "config": {
@@ -84,21 +79,25 @@ def connector(schema: TableSchema) -> dict[str, Any]:
             "use.reduction.buffer": "true",
             "consumer.override.isolation.level": "read_committed",
             "consumer.override.auto.offset.reset": "earliest",
-            **_converter("key", {name: types[name] for name in schema.key}, is_optional=False),
-            **_converter("value", types, is_optional=True),
+            **_converter("key", key, is_optional=False),
+            **values,
         },
     }
 
 
 def damages(schema: TableSchema) -> list[tuple[str, str]]:
     """Returns columns, and how Kafka's JsonConverter damages some of their values."""
+    if schema.is_connects:  # the bridge refuses such values
+        return []
     found = []
     for column in schema.columns:
         kind = kind_of(column.sql_type)
-        if kind.kind is Kind.DOCUMENT:
+        if kind.kind is Kind.DOCUMENT and column.form != "string":
             text = "objects, arrays, numbers and booleans arrive as NULL, strings without their quotes"
             stops = f"a column of type {column.sql_type} refuses these, which stops the connector"
             found.append((column.name, f"{column.sql_type}: {text}; {stops}"))
+        elif column.form == "number":
+            found.append((column.name, f"{column.sql_type}: what is a number in JSON, and not a text, arrives as NULL"))
         elif kind.kind in FLOATS:
             found.append((column.name, f"{column.sql_type}: NaN and the infinities arrive as 0.0"))
         if kind.is_array:
@@ -109,22 +108,12 @@ def damages(schema: TableSchema) -> list[tuple[str, str]]:
     return found
 
 
-def _converter(part: str, types: dict[str, str], *, is_optional: bool) -> dict[str, str]:
-    fields = [{"field": name, **_connect_type(sql_type), "optional": is_optional} for name, sql_type in types.items()]
-    content = {"type": "struct", "optional": is_optional, "fields": fields}
+def _converter(part: str, columns: Sequence[SchemaColumn], *, is_optional: bool) -> dict[str, str]:
+    required = () if is_optional else [each.name for each in columns]
+    content = row_schema(columns, required=required, is_optional=is_optional)
     prefix = f"{part}.converter"
     return {
         prefix: _CONVERTER,
         f"{prefix}.schemas.enable": "true",
         f"{prefix}.schema.content": json.dumps(content, ensure_ascii=False),
     }
-
-
-def _connect_type(sql_type: str) -> dict[str, Any]:
-    kind = kind_of(sql_type)
-    connect_type = CONNECT_TYPES[kind.kind]
-    return (
-        {"type": "array", "items": {"type": connect_type, "optional": True}}
-        if kind.is_array
-        else {"type": connect_type}
-    )

@@ -31,10 +31,11 @@ class HistoryEncoder:
 
     Args:
         topics: history topic by state topic; looked up each time, so it may grow.
-        as_json: turns a state topic's value into JSON, if it is in another format.
+        as_json: turns a state topic's value, with its header, into the JSON of the same row, if it is in another format
+            or form.
     """
 
-    def __init__(self, topics: Mapping[str, str], as_json: Callable[[bytes], bytes]) -> None:
+    def __init__(self, topics: Mapping[str, str], as_json: Callable[[bytes, bytes], bytes]) -> None:
         self.topics = topics
         self._as_json = as_json
         self._moved: tuple[bytes, bytes] | None = None
@@ -61,7 +62,7 @@ class HistoryEncoder:
             ts,
             schema,
             b'"toast":"newer",' if _TOAST in header else b"",
-            b"null" if value is None else self._as_json(value),
+            b"null" if value is None else self._as_json(value, header),
             old or b"null",
         )
 

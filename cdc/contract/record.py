@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeAlias
 
 from cdc.base.lsn import LSN
@@ -241,6 +243,22 @@ class RepairOutcome:
     remedy: str = ""
 
 
+ColumnForm: TypeAlias = Literal["", "iso", "number", "base64", "string"]
+"""How a column's values are written in JSON, if not in the form of the default (``formats.formed.cells``)."""
+
+
+class ValueForms(NamedTuple):
+    """How the values of a table are written in JSON, where that is not the default.
+
+    Attributes:
+        columns: the form of each column that has another one.
+        is_connects: whether each value contains its schema, as Kafka Connect's JsonConverter reads it.
+    """
+
+    columns: Mapping[str, ColumnForm] = MappingProxyType({})
+    is_connects: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class SchemaColumn:
     """One column of a ``TableSchema``: ``sql_type`` is a complete SQL type, e.g. ``numeric(12,2)``, ``text[]``.
@@ -251,6 +269,7 @@ class SchemaColumn:
         number: the column's ``attnum`` in the source, 0 when unknown. For a key column: when the topic began.
         type_oid: the type's oid in the source, for a domain its own; 0 when unknown.
         labels: oid and hashed label of each value of an enum in the type; only for a key column.
+        form: how its values are written; empty for the form that JSON has by default.
     """
 
     name: str
@@ -258,6 +277,7 @@ class SchemaColumn:
     number: int = 0
     type_oid: int = 0
     labels: tuple[tuple[int, str], ...] = ()
+    form: ColumnForm = ""
 
 
 FormatName: TypeAlias = Literal["json", "avro", "protobuf", "json-schema"]
@@ -307,7 +327,8 @@ class TableSchema:
     unknown: if it differs, it is another table of the same name, whose rows are unrelated to the earlier ones.
     ``written`` holds every schema that values of this definition were written with, so that no reader of ours has to
     ask the registry; the newest comes last. ``envelope`` is None if a value is the row and nothing else;
-    ``was_enveloped`` says whether the topic held envelopes before.
+    ``was_enveloped`` says whether the topic held envelopes before. ``is_connects`` says whether each value contains its
+    schema, as Kafka Connect's JsonConverter reads it.
     """
 
     fingerprint: str
@@ -321,6 +342,12 @@ class TableSchema:
     written: tuple[WrittenSchema, ...] = ()
     envelope: DebeziumModes | None = None
     was_enveloped: bool = False
+    is_connects: bool = False
+
+    @property
+    def is_formed(self) -> bool:
+        """Whether values are rows in JSON, but in another form than JSON has by default."""
+        return self.is_connects or any(column.form for column in self.columns)
 
     @property
     def qualified_name(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, Final, cast, get_args
@@ -13,36 +13,52 @@ from cdc.contract.change import Column, Relation
 from cdc.contract.debezium_modes import mark_of, modes_of
 from cdc.contract.parsing import integer, parse_record, text
 from cdc.contract.pgtypes import sql_type
-from cdc.contract.record import FormatName, SchemaColumn, TableSchema, WrittenSchema
+from cdc.contract.record import ColumnForm, FormatName, SchemaColumn, TableSchema, ValueForms, WrittenSchema
 
 _FORMATS: Final = frozenset(get_args(FormatName))
+_FORMS: Final = frozenset(get_args(ColumnForm))
+_DEFAULT_FORMS: Final = ValueForms()
 
 
-def fingerprint(relation: Relation, key: Sequence[str]) -> str:
-    """Returns a hash, in 16 hex digits, of what readers depend on: name, key columns, column names and types.
+def fingerprint(relation: Relation, key: Sequence[str], forms: ValueForms = _DEFAULT_FORMS) -> str:
+    """Returns a hash, in 16 hex digits, of what readers depend on: name, key columns, column names, types and forms.
 
-    It leaves out relation id, topic and replica identity, because these do not change the meaning of a record.
+    It leaves out relation id, topic and replica identity, because these do not change the meaning of a record. The
+    forms are in it so that a record's header says how the record is written: one table has as many definitions.
     """
     shape = [
         relation.namespace,
         relation.name,
         list(key),
-        [[column.name, sql_type(column)] for column in relation.columns],
+        [
+            [column.name, sql_type(column), *filter(None, (forms.columns.get(column.name),))]
+            for column in relation.columns
+        ],
+        *(("connect",) if forms.is_connects else ()),
     ]
     return blake2b(orjson.dumps(shape), digest_size=8).hexdigest()
 
 
-def table_schema(relation: Relation, key: Sequence[str], topic: str) -> TableSchema:
+def table_schema(relation: Relation, key: Sequence[str], topic: str, forms: ValueForms = _DEFAULT_FORMS) -> TableSchema:
     """Returns a relation's definition as readers get it."""
+    columns = (schema_column(column, is_key=column.name in key) for column in relation.columns)
     return TableSchema(
-        fingerprint=fingerprint(relation, key),
+        fingerprint=fingerprint(relation, key, forms),
         namespace=relation.namespace,
         name=relation.name,
         topic=topic,
         key=tuple(key),
-        columns=tuple(schema_column(column, is_key=column.name in key) for column in relation.columns),
+        columns=formed(columns, forms),
         relation_id=relation.relation_id,
+        is_connects=forms.is_connects,
     )
+
+
+def formed(columns: Iterable[SchemaColumn], forms: ValueForms) -> tuple[SchemaColumn, ...]:
+    """Returns the columns with the forms in which their values are written."""
+    if not forms.columns:
+        return tuple(columns)
+    return tuple(replace(each, form=forms.columns.get(each.name, "")) for each in columns)
 
 
 def schema_column(column: Column, *, is_key: bool) -> SchemaColumn:
@@ -97,14 +113,23 @@ def schema_value(schema: TableSchema) -> bytes:
         value["envelope"] = mark_of(schema.envelope)
     if schema.was_enveloped:
         value["was_enveloped"] = True
+    if schema.is_connects:
+        value["schemas"] = "connect"
     if schema.written:
         value["written"] = [list(each) for each in schema.written]
     return orjson.dumps(value)
 
 
 def _column_value(column: SchemaColumn) -> dict[str, Any]:
-    value = {"name": column.name, "type": column.sql_type, "number": column.number, "type_oid": column.type_oid}
-    return {**value, "labels": column.labels} if column.labels else value
+    value: dict[str, Any] = {
+        "name": column.name,
+        "type": column.sql_type,
+        "number": column.number,
+        "type_oid": column.type_oid,
+    }
+    if column.labels:
+        value["labels"] = column.labels
+    return {**value, "form": column.form} if column.form else value
 
 
 def parse_schema(value: bytes) -> TableSchema:
@@ -129,7 +154,14 @@ def _schema(fields: dict[str, Any]) -> TableSchema:
         written=tuple(_written(*each) for each in fields.get("written", ())),
         envelope=None if "envelope" not in fields else modes_of(text(fields["envelope"])),
         was_enveloped=fields.get("was_enveloped", False) is True,
+        is_connects=_is_connects(fields.get("schemas")),
     )
+
+
+def _is_connects(schemas: object) -> bool:
+    if schemas not in (None, "connect"):
+        raise ValueError(f"values with the schema {schemas!r}, which a newer version of cdc writes")
+    return schemas is not None
 
 
 def _written(number: object, schema: object, name: object) -> WrittenSchema:
@@ -149,4 +181,11 @@ def _column(fields: dict[str, Any]) -> SchemaColumn:
         integer(fields.get("number", 0)),
         integer(fields.get("type_oid", 0)),
         tuple((integer(oid), text(label)) for oid, label in fields.get("labels", ())),
+        _form(fields.get("form", "")),
     )
+
+
+def _form(name: object) -> ColumnForm:
+    if name not in _FORMS:
+        raise ValueError(f"form {name!r}, which a newer version of cdc writes")
+    return cast(ColumnForm, name)

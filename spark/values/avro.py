@@ -23,6 +23,7 @@ from cdc.spark.errors import JobError, TopicUnreadable
 from cdc.spark.topic import header_field
 from cdc.spark.values.avro_texts import literal, text_of
 from cdc.spark.values.debezium import event_object
+from cdc.spark.values.formed import refuse_forms
 from cdc.spark.values.protobuf import protobuf_object
 
 _END: Final = bytes.fromhex("f1c3a5870f1e2d4b")
@@ -69,8 +70,10 @@ def opened_of_many(records: DataFrame, definitions: Mapping[str, Iterable[TableS
 
 
 def need_opening(definitions: Iterable[TableSchema]) -> bool:
-    """Tells whether a value of these definitions may be anything but a row in JSON."""
-    return any(each.written or each.envelope is not None or each.was_enveloped for each in definitions)
+    """Tells whether a value of these definitions may be anything but a row in JSON's default form."""
+    return any(
+        each.written or each.envelope is not None or each.was_enveloped or each.is_formed for each in definitions
+    )
 
 
 def replaced(frame: DataFrame, name: str, column: Column) -> DataFrame:
@@ -102,8 +105,10 @@ def as_object(definitions: Iterable[TableSchema], value: str = "value", header: 
 
     Raises:
         TopicUnreadable: a definition names a schema that is not of the topic contract.
+        JobError: a definition says that values are in other forms than JSON's default.
     """
     known = list(definitions)
+    refuse_forms(known)
     texts = fn.lit("(a value whose schema is in no definition of the schemas topic)")
     for condition, written in _by_schema(known, value, header):
         texts = fn.when(condition, _object(written, value)).otherwise(texts)

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from cdc.cli.connect_schema_command import CONNECT_TYPES
 from cdc.contract.change import Column
 from cdc.contract.formats.avro.types import AVRO_FORMS
 from cdc.contract.formats.canonical import Identity, reading_of
+from cdc.contract.formats.formed.connect import CONNECT_TYPES
 from cdc.contract.formats.json_schema.types import JSON_SCHEMA_TYPES
 from cdc.contract.formats.json_texts import FORMS as READ_FORMS
 from cdc.contract.formats.protobuf.types import PROTOBUF_FORMS
@@ -41,6 +41,7 @@ READERS: dict[str, Mapping[Kind, object]] = {
 
 NAMES_OF_THEIR_OWN = {
     "cdc/contract/kinds.py": "the table",
+    "cdc/base/config/values.py": "options, called as the types of whose values they are",
     "cdc/base/config/debezium.py": "values of Debezium's options",
     "cdc/contract/formats/debezium/types.py": "Debezium's types: some kinds have several of them",
     "cdc/contract/pgtypes.py": "the names themselves",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +23,7 @@ class Deployment(NamedTuple):
     ``snapshot`` is ``never`` where the stream is measured: the slot is older than the rows, so it has all of them.
     ``in_python``: as where there is no compiler. ``delivery``: None for the default. ``registry``: where the schemas
     go if values are in another ``format`` than JSON; else None. ``envelope``: values are Debezium's change events.
+    ``values``: the section of that name; ``events``: records have the headers of CloudEvents.
     """
 
     name: str
@@ -37,6 +38,8 @@ class Deployment(NamedTuple):
     registry: str | None = None
     format: str = "json"
     envelope: bool = False
+    values: Mapping[str, str] | None = None
+    events: bool = False
 
     @property
     def topic(self) -> str:
@@ -62,6 +65,10 @@ class Deployment(NamedTuple):
             content |= {"topics": {"format": self.format}, "registry": {"url": self.registry}}
         if self.envelope:
             content |= {"topics": {"envelope": "debezium"}, "debezium": {"decimal_handling_mode": "string"}}
+        if self.values is not None:
+            content["values"] = dict(self.values)
+        if self.events:
+            content |= {"topics": {"cloudevents": True}}
         if self.replica_dsn is not None:
             content["sink"] = {"dsn": self.replica_dsn}
         path = directory / f"{self.name}.yaml"

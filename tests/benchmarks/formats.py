@@ -1,4 +1,4 @@
-"""Section formats: the same changes and rows in each format and in the envelope, through bridge, sink and Debezium."""
+"""Section formats: the same changes and rows in each format, form and envelope, through bridge, sink and Debezium."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ NOTES = (
     "is asked once for each table",
     "Debezium, tuned, writes what stands in its name with the same converter: JSON without schemas, and Avro by "
     "Apicurio's converter",
+    "forms: JSON with timestamps in ISO 8601, numbers, base64, and documents as strings; connect: the same with "
+    "Connect's schemas, and without numbers; events: JSON with the headers of CloudEvents",
 )
+_FORMS: Final = {"timestamps": "iso", "bytea": "base64", "documents": "string"}
 _PEERS: Final[Mapping[str, debezium.Form]] = {
     "Debezium, json": "rows",
     "Debezium, envelope": "change events",
@@ -43,7 +46,14 @@ def measure(servers: Servers, changes: int, runs: int, *, with_peers: bool) -> I
     """Yield how bridge and sink do with each format, as a ratio of JSON."""
     with RegistryServer.open() as registry:
         others = {each: {"registry": registry.url, "format": each} for each in ("json-schema", "avro", "protobuf")}
-        forms: dict[str, dict[str, Any]] = {"json": {}, **others, "envelope": {"envelope": True}}
+        forms: dict[str, dict[str, Any]] = {
+            "json": {},
+            **others,
+            "envelope": {"envelope": True},
+            "forms": {"values": {**_FORMS, "numeric": "number"}},
+            "connect": {"values": {**_FORMS, "schemas": "connect"}},
+            "events": {"events": True},
+        }
         yield _bridge(servers, changes, runs, forms, registry.url if with_peers else None)
         yield _sink(servers, changes // 2, runs, forms)
 

@@ -36,7 +36,10 @@ _LONGEST_PAUSE_S = 2.5
 @pytest.mark.parametrize(
     ("delivery", "form"),
     sampled(
-        product(("transactional", "idempotent"), ("json", "avro", "protobuf", "json-schema", "debezium")),
+        [
+            *product(("transactional", "idempotent"), ("json", "avro", "protobuf", "json-schema", "connect")),
+            ("transactional", "debezium"),
+        ],
         [("transactional", "json"), ("transactional", "protobuf"), ("transactional", "debezium")],
     ),
 )
@@ -47,10 +50,12 @@ def test_killed_at_random(own_stack: OwnStack, tmp_path: Path, delivery: str, fo
     rng = random.Random(seed)
     broker, servers = own_stack.kafka(), (own_stack.postgres(), own_stack.postgres())
     source, replica = (Database("postgres", server.dsn()) for server in servers)
-    registry = None if form in ("json", "debezium") else own_stack.registry()
+    registry = None if form in ("json", "debezium", "connect") else own_stack.registry()
     sections: dict[str, dict[str, Any]] = {}
     if form == "debezium":
         sections = {"topics": {"envelope": form}}
+    elif form == "connect":
+        sections = {"values": {"documents": "string", "schemas": form}}
     elif registry is not None:
         sections = {"topics": {"format": form}, "registry": {"url": registry.url}}
     bank.create(source)

@@ -187,7 +187,11 @@ def bookkeeping_seeds() -> Iterator[bytes]:
     yield joined(0, [membership.membership_key("public.t")])
     yield joined(
         0,
-        [history.HistoryEncoder({}, bytes).value(b'{"id":1}', _HEADER.replace(b"=ab", b"=" + b"a" * 16), b"{}")],
+        [
+            history.HistoryEncoder({}, lambda value, _: value).value(
+                b'{"id":1}', _HEADER.replace(b"=ab", b"=" + b"a" * 16), b"{}"
+            )
+        ],
     )
 
 

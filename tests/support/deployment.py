@@ -27,6 +27,7 @@ from cdc.lab.proof.debezium_fields import fields_by_catalog
 from cdc.lab.proof.topic_side import ReadFields, fields_by_registry, open_consumer, read_topics
 from tests.support.bridge_process import CdcProcess
 from tests.support.forked import ForkedCdc, run_command
+from tests.support.formed_fields import fields_by_names
 from tests.support.names import unique
 from tests.support.servers import Database
 from tests.support.topic_audit import read_records
@@ -214,6 +215,8 @@ class Deployment:
         """What reads values for the oracle that are not rows in JSON; None if all are."""
         if self.settings["topics"].get("envelope") == "debezium":
             return fields_by_catalog(self.source.dsn, self.settings.get("debezium", {}))
+        if values := self.settings.get("values"):
+            return fields_by_names(self.source.dsn, values)
         registry = self.settings.get("registry")
         return None if registry is None else fields_by_registry(registry["url"])
 

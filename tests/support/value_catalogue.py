@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -141,15 +141,17 @@ def damaged(rng: random.Random, value: bytes) -> Iterator[bytes]:
 
 
 @contextmanager
-def printed_catalogue(database: Database, seed: int) -> Iterator[Catalogue]:
-    """What the server prints of the catalogue's values, of random ones for keys, and of those at edges."""
+def printed_catalogue(
+    database: Database, seed: int, more: Mapping[str, Sequence[str]] | None = None
+) -> Iterator[Catalogue]:
+    """What the server prints of the catalogue's values, of random ones for keys, of those at edges, and of ``more``."""
     with database.connect(options=_OPTIONS) as connection:
         connection.execute(CUSTOM_TYPES.encode())
         rng = random.Random(seed)
         values = {**VALUE_TYPES}
         for name, make in KEY_TYPES.items():
             values[name] = (*values.get(name, ()), *(make(rng, n) for n in range(1, 20)))
-        for name, inputs in EDGES.items():
+        for name, inputs in (*EDGES.items(), *(more or {}).items()):
             values[name] = (*values.get(name, ()), *inputs)
         types = {}
         for name, inputs in values.items():

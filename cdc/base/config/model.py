@@ -23,6 +23,7 @@ from cdc.base.config import checks, masking, password_file
 from cdc.base.config.debezium import DebeziumConfig
 from cdc.base.config.registry import RegistryConfig
 from cdc.base.config.serve import ServeConfig
+from cdc.base.config.values import ValuesConfig
 from cdc.base.config.view import ViewConfig
 from cdc.base.errors import ConfigError
 
@@ -207,6 +208,10 @@ class TopicsConfig(BaseModel):
     envelope: Literal["plain", "debezium"] = "plain"
     """What a value is: plain (default) the row and nothing else, which is what a compacted topic is for; debezium the
     row in the change event of Debezium's connector for PostgreSQL, for readers that were written for it."""
+    cloudevents: bool = False
+    """Whether each record of a table has the headers of CloudEvents 1.0 as well (ce_id, ce_type …), in the binary
+    content mode. False by default, because they are as large as many rows, and only readers of CloudEvents need them.
+    """
 
     def format_of(self, table: str) -> _Format:
         """Returns the format of a table's values, by its qualified name."""
@@ -308,6 +313,7 @@ class Config(BaseModel):
     snapshot: SnapshotConfig = SnapshotConfig()
     kafka: KafkaConfig
     topics: TopicsConfig = TopicsConfig()
+    values: ValuesConfig = ValuesConfig()
     debezium: DebeziumConfig = DebeziumConfig()
     registry: RegistryConfig | None = None
     sink: SinkConfig | None = None
@@ -339,6 +345,8 @@ class Config(BaseModel):
             )
         if self.topics.envelope == "debezium":
             self._check_envelope()
+        if self.values.is_chosen:
+            self._check_values()
         if self.sink is not None:
             checks.replica_targets(self.source.tables, self.sink.tables, self.sink.schema_name, self.sink.prefix)
         return self
@@ -362,6 +370,21 @@ class Config(BaseModel):
             raise ValueError(
                 "topics.envelope: debezium needs delivery: transactional, so that a delete and its null value are "
                 "readable together"
+            )
+
+    def _check_values(self) -> None:
+        if self.topics.envelope == "debezium":
+            raise ValueError(
+                "the section values does not go with topics.envelope: debezium, whose forms the section debezium "
+                "chooses; leave out one of them"
+            )
+        has_json = "json" in (self.topics.format, *self.topics.formats.values())
+        others = [table for table in self.values.tables if self.topics.format_of(table) != "json"]
+        if (self.values.is_chosen_for_all and not has_json) or others:
+            table = next(iter(others), "")
+            raise ValueError(
+                f"the section values chooses forms of JSON, and {table or 'every table'} is written as "
+                f"{self.topics.format_of(table)}; leave it out, or set the format to json"
             )
 
     @property

@@ -32,7 +32,8 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from cdc.contract.change import Relation, ReplicaIdentity
 from cdc.contract.debezium_modes import mark_of
 from cdc.contract.key_identity import is_uncertain, key_change
-from cdc.contract.record import SchemaColumn, TableSchema, WrittenSchema
+from cdc.contract.kinds import kind_of
+from cdc.contract.record import FormatName, SchemaColumn, TableSchema, WrittenSchema
 
 Cause: TypeAlias = Literal["key", "object", "return", "uncertain", "format"]
 
@@ -83,6 +84,11 @@ class Successions:
     def last(self, topic: str) -> TableSchema | None:
         """Returns the definition that the topic was last written with."""
         return self._by_topic.get(topic)
+
+    def format_of(self, topic: str) -> FormatName | None:
+        """Returns the format in which the topic was last written; None if no table is written there."""
+        last = self._by_topic.get(topic)
+        return None if last is None else last.format
 
     def written(self, topic: str, fingerprint: str) -> tuple[WrittenSchema, ...]:
         """Returns the registry's schemas with which values of a definition were written to the topic."""
@@ -156,7 +162,7 @@ class Successions:
         changed = self.changed_hands(schema.topic, schema.relation_id)
         if set(last.key) != set(schema.key) and (changed is None or changed.cause != "object"):
             return NewBeginning("key", _WHY["key"].format(new=", ".join(schema.key), old=", ".join(last.key)))
-        if changed is None and (last.format, last.envelope) != (schema.format, schema.envelope):
+        if changed is None and _is_written_otherwise(last, schema):
             return NewBeginning("format", _WHY["format"].format(new=_in_words(schema), old=_in_words(last)))
         return changed or _other_column(last, schema)
 
@@ -179,7 +185,20 @@ class Successions:
         return replace(schema, columns=tuple(columns))
 
 
+def _is_written_otherwise(last: TableSchema, schema: TableSchema) -> bool:
+    if (last.format, last.envelope, last.is_connects) != (schema.format, schema.envelope, schema.is_connects):
+        return True
+    if not (last.is_formed or schema.is_formed):
+        return False
+    # A column that came, or got a type of another kind, has no form to compare with
+    forms = {(each.name, kind_of(each.sql_type)): each.form for each in last.columns}
+    return any(forms.get((each.name, kind_of(each.sql_type)), each.form) != each.form for each in schema.columns)
+
+
 def _in_words(definition: TableSchema) -> str:
+    if definition.is_formed:
+        forms = [f"{each.name} as {each.form}" for each in definition.columns if each.form]
+        return f"{definition.format} with {', '.join((*forms, *(['its schema'] if definition.is_connects else ())))}"
     if definition.envelope is None:
         return definition.format
     return f"{definition.format} in Debezium's envelope ({mark_of(definition.envelope)})"

@@ -28,8 +28,9 @@ from cdc.contract.formats.debezium.envelope import EnvelopeMaker
 from cdc.contract.membership import Membership
 from cdc.contract.naming import schemas_topic
 from cdc.contract.patterns import in_scope
+from cdc.contract.pgtypes import sql_type
 from cdc.contract.record import SchemaColumn, TableSchema
-from cdc.contract.schema import numbered, schema_column, schema_key, schema_value, table_schema
+from cdc.contract.schema import formed, numbered, schema_column, schema_key, schema_value, table_schema
 from cdc.kafka.publish.topics import TopicAdmin
 from cdc.kafka.registry import SchemaRegistry
 
@@ -176,7 +177,8 @@ class CapturedTables:
 
     def _encoder(self, relation: Relation, key: tuple[str, ...], topic: str, info: TableInfo) -> TableEncoder | None:
         """Returns the encoder of a relation; None if its values cannot be written, and the table is left out."""
-        plain = table_schema(relation, key, topic)
+        types = {column.name: sql_type(column) for column in relation.columns}
+        plain = table_schema(relation, key, topic, self._formats.values_of(relation.qualified_name, types))
         schema = replace(
             plain,
             written=self.successions.written(topic, plain.fingerprint),
@@ -372,8 +374,14 @@ class CapturedTables:
 
     def _today(self, info: TableInfo, columns: Sequence[SchemaColumn]) -> TableSchema:
         topic = state_topic(self._config, info.namespace, info.name)
-        today = TableSchema("", info.namespace, info.name, topic, info.key, tuple(columns), info.oid)
-        return replace(today, format=self._formats.name_of(today.qualified_name), envelope=self._formats.envelope)
+        forms = self._formats.values_of(info.qualified_name, {each.name: each.sql_type for each in columns})
+        today = TableSchema("", info.namespace, info.name, topic, info.key, formed(columns, forms), info.oid)
+        return replace(
+            today,
+            format=self._formats.name_of(today.qualified_name),
+            envelope=self._formats.envelope,
+            is_connects=forms.is_connects,
+        )
 
     def _mark(self, info: TableInfo, columns: Sequence[SchemaColumn]) -> tuple[str, tuple[SchemaColumn, ...]]:
         return info.qualified_name, tuple(each for each in columns if each.name in info.key)

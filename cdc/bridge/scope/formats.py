@@ -23,14 +23,18 @@ import structlog
 
 from cdc.base.config import Config
 from cdc.base.config.debezium import DebeziumConfig
+from cdc.base.config.values import Forms
 from cdc.base.errors import RegistryRefused, RegistryUnavailable
 from cdc.bridge.encode import ValueForm
 from cdc.contract.change import Column
 from cdc.contract.formats.debezium.rows import DebeziumWriter
+from cdc.contract.formats.formed.cells import OTHER_FORMS
+from cdc.contract.formats.formed.rows import FormedWriter
 from cdc.contract.formats.json_format import JSON
 from cdc.contract.formats.registered import RegisteredFormat, SchemaKind, registered
+from cdc.contract.kinds import Kind, kind_of
 from cdc.contract.naming import subject
-from cdc.contract.record import DebeziumModes, FormatName, TableSchema, WrittenSchema
+from cdc.contract.record import ColumnForm, DebeziumModes, FormatName, TableSchema, ValueForms, WrittenSchema
 
 _PAUSE_S: Final = 5.0
 """How long nobody asks a registry that did not answer. Each question may take many seconds, and the whole bridge waits
@@ -83,6 +87,19 @@ class TableFormats:
         """What surrounds the rows of every table; None if nothing does."""
         return None if self._config.topics.envelope == "plain" else _modes(self._config.debezium)
 
+    def values_of(self, table: str, types: Mapping[str, str]) -> ValueForms:
+        """Returns the forms in which the values of a table are written.
+
+        Args:
+            table: its qualified name.
+            types: the SQL type of each column, by its name.
+        """
+        chosen = self._config.values
+        if not chosen.is_chosen or self.name_of(table) != "json":
+            return ValueForms()
+        found = {name: _form_of(kind_of(sql_type).kind, chosen.of(table, name)) for name, sql_type in types.items()}
+        return ValueForms({name: form for name, form in found.items() if form}, chosen.schemas_of(table) == "connect")
+
     def form(
         self,
         schema: TableSchema,
@@ -106,6 +123,10 @@ class TableFormats:
         if (envelope := self.envelope) is not None:
             return ValueForm(name, DebeziumWriter(columns, envelope), schema.written, envelope, schema.was_enveloped)
         if name == "json":
+            if schema.is_formed:
+                forms = ValueForms({each.name: each.form for each in schema.columns if each.form}, schema.is_connects)
+                writer = FormedWriter(columns, schema)
+                return ValueForm(name, writer, schema.written, None, schema.was_enveloped, forms)
             if not schema.written and not schema.was_enveloped:
                 return None
             # The log may still hold values of a former format, and who begins at its first offset meets them
@@ -121,8 +142,8 @@ class TableFormats:
                 self._carry_over(schema, form, last.written[-1].text)
             written = self._registered(schema, form, WrittenSchema(0, text, name), ids or {})
         others = (each for each in schema.written if each != written)
-        writer = form.writer(columns, text, written.schema_id)
-        return ValueForm(name, writer, (*others, written), None, schema.was_enveloped)
+        registered_writer = form.writer(columns, text, written.schema_id)
+        return ValueForm(name, registered_writer, (*others, written), None, schema.was_enveloped)
 
     def subject(self, schema: TableSchema, form: RegisteredFormat) -> str:
         """Returns the registry's subject of a table's schemas."""
@@ -219,6 +240,11 @@ class TableFormats:
         except RegistryUnavailable as error:
             self._away, self._asks_again_at = error, self._clock() + _PAUSE_S
             raise
+
+
+def _form_of(kind: Kind, chosen: Forms) -> ColumnForm:
+    form = OTHER_FORMS.get(kind, "")
+    return form if form in chosen else ""
 
 
 def _modes(chosen: DebeziumConfig) -> DebeziumModes:

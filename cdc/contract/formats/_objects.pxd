@@ -25,6 +25,7 @@ cdef class RowWriter:
 
 cdef class ObjectWriter(RowWriter):
     cdef tuple _labels
+    cdef bytes _end
     cdef tuple _converters
     cdef bytes _kinds
 

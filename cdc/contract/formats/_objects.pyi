@@ -8,5 +8,9 @@ class RowWriter:
 
 class ObjectWriter(RowWriter):
     def __init__(
-        self, names: Sequence[bytes], converters: Sequence[Callable[[bytes], bytes]], head: bytes = b""
+        self,
+        names: Sequence[bytes],
+        converters: Sequence[Callable[[bytes], bytes]],
+        head: bytes = b"",
+        tail: bytes = b"",
     ) -> None: ...

@@ -119,10 +119,12 @@ cdef class ObjectWriter(RowWriter):
         names: the members' names, as JSON strings.
         converters: the members' converters, from ``values.py``.
         head: precedes each object.
+        tail: follows it.
     """
 
-    def __init__(self, names, converters, head=b""):
+    def __init__(self, names, converters, head=b"", tail=b""):
         self._labels = tuple([(b"," if i else head + b"{") + name + b":" for i, name in enumerate(names)])
+        self._end = b"}" + tail
         self._converters = tuple(converters)
         self._kinds = bytes([_KINDS.get(convert, OTHER) for convert in self._converters])
         self.width = len(self._labels)
@@ -172,7 +174,7 @@ cdef class ObjectWriter(RowWriter):
                 return False
             else:
                 out.add(cell.start, cell.length)
-        out.add(b"}", 1)
+        out.add(<const unsigned char*>PyBytes_AS_STRING(self._end), PyBytes_GET_SIZE(self._end))
         return True
 
     cdef bint _convert(self, Buffer out, Py_ssize_t place, Cell cell) except -1:

@@ -1,8 +1,9 @@
 """Opens values: whichever format they were written in, they become the JSON objects of the topic contract. Pure.
 
 A JSON object begins with a brace, and a value with a schema of the registry begins with a zero byte (Confluent's wire
-format). The header of an envelope says that the value is one. So each record tells what it is. A topic may hold several
-forms for a while: what was written before its format changed stays until the cleaner comes.
+format). The header of an envelope says that the value is one. The header's definition says whether values are in other
+forms than JSON has by default. So each record tells what it is. A topic may hold several forms for a while: what was
+written before its format changed stays until the cleaner comes.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
+from cdc.contract.formats.formed.rows import FormedReader
 from cdc.contract.formats.registered import ValueReader, registered
 from cdc.contract.header import envelope_of, schema_of
 from cdc.contract.record import TableSchema, WrittenSchema
@@ -34,6 +36,7 @@ class ValueOpener:
         known = list(definitions)
         self._written = _written(known)
         self._by_fingerprint = _enveloped(known)
+        self._formed = _formed(known)
         self._again = again
         self._readers: dict[int, ValueReader] = {}
         self._envelopes: dict[tuple[str, bytes], EnvelopeReader] = {}
@@ -41,7 +44,7 @@ class ValueOpener:
     @property
     def is_needed(self) -> bool:
         """Whether a value of the topic may be anything but JSON."""
-        return bool(self._written or self._by_fingerprint)
+        return bool(self._written or self._by_fingerprint or any(self._formed.values()))
 
     def row(self, value: bytes, header: bytes) -> bytes | None:
         """Returns the row of a record as the object that the topic contract describes.
@@ -56,8 +59,19 @@ class ValueOpener:
         """
         # An envelope is JSON: headers of all other values need no search
         if value.startswith(_WITH_SCHEMA) or (mark := envelope_of(header)) is None:
-            return self.json(value)
+            return self.unenveloped(value, header)
         return self._envelope(schema_of(header), mark).json(value)
+
+    def unenveloped(self, value: bytes, header: bytes) -> bytes:
+        """Does the same for a value that is not an envelope.
+
+        Raises:
+            ValueError: as ``row``.
+        """
+        if value.startswith(_WITH_SCHEMA):
+            return self.json(value)
+        form = self._form(schema_of(header))
+        return value if form is None else form.json(value)
 
     def json(self, value: bytes) -> bytes:
         """Returns a value in any format as such an object. Leaves alone what is not in a format.
@@ -80,6 +94,13 @@ class ValueOpener:
         reader = self._readers[number] = registered(written.format).reader(written.text)
         return reader
 
+    def _form(self, fingerprint: str) -> FormedReader | None:
+        """Returns what reads the values of a definition; None if they have the form that JSON has by default."""
+        if fingerprint not in self._formed and self._again is not None:
+            self._formed = _formed(self._again())
+            self._formed.setdefault(fingerprint, None)  # asked for once: another program wrote it
+        return self._formed.get(fingerprint)
+
     def _envelope(self, fingerprint: str, mark: bytes) -> EnvelopeReader:
         if (reader := self._envelopes.get((fingerprint, mark))) is not None:
             return reader
@@ -92,6 +113,10 @@ class ValueOpener:
 
         reader = self._envelopes[fingerprint, mark] = EnvelopeReader(self._by_fingerprint[fingerprint], mark)
         return reader
+
+
+def _formed(definitions: Iterable[TableSchema]) -> dict[str, FormedReader | None]:
+    return {each.fingerprint: FormedReader(each) if each.is_formed else None for each in definitions}
 
 
 def _enveloped(definitions: Iterable[TableSchema]) -> dict[str, TableSchema]:

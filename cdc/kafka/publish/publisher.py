@@ -26,6 +26,7 @@ from confluent_kafka import KafkaError, KafkaException
 from cdc.base.broker_log import BROKERS_AWAY
 from cdc.base.config.checks import MAX_MESSAGE_BYTES
 from cdc.base.errors import CdcError, TopicRefused, TopicUnavailable
+from cdc.contract.cloud_events import CloudEvents
 from cdc.contract.formats.debezium.envelope import EnvelopeMaker
 from cdc.contract.header import header_position
 from cdc.contract.history import HistoryEncoder
@@ -44,6 +45,7 @@ class KafkaPublisher(TransactionalProducer):
         options, transactional_id, max_message_bytes: as for ``TransactionalProducer``, which raises the same errors.
         history: makes the records of the history topics; None when no topic has a history.
         envelopes: makes the values of enveloped topics; None when values are rows and nothing else.
+        events: makes the headers of CloudEvents; None when records have none.
         rows: sends rows at once; None when all rows go into Kafka transactions. Closed with the publisher.
     """
 
@@ -63,6 +65,7 @@ class KafkaPublisher(TransactionalProducer):
         history: HistoryEncoder | None = None,
         envelopes: EnvelopeMaker | None = None,
         rows: RowProducer | None = None,
+        events: CloudEvents | None = None,
     ) -> None:
         super().__init__(
             options,
@@ -70,6 +73,8 @@ class KafkaPublisher(TransactionalProducer):
             max_message_bytes=max_message_bytes,
             before_begin=self._await_rows,
         )
+        if events is not None:
+            self._send = events.sender(self._send)
         self._history = history
         self._envelopes = envelopes
         self._rows = rows

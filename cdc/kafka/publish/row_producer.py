@@ -19,6 +19,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from cdc.base.broker_log import BROKER_LOG, BROKERS_AWAY
 from cdc.base.errors import CdcError, TopicUnavailable
+from cdc.contract.cloud_events import CloudEvents
 from cdc.contract.header import HEADER_NAME
 from cdc.contract.record import Ready
 from cdc.kafka.brokers import bad_option, connect, refused_connection
@@ -67,6 +68,7 @@ class RowProducer:
     Args:
         options: librdkafka settings.
         max_message_bytes: the topics' ``max.message.bytes``.
+        events: makes the headers of CloudEvents; None when records have none.
 
     Attributes:
         refusal: why the brokers refuse the connection; None if they do not.
@@ -78,7 +80,9 @@ class RowProducer:
         ConfigError: librdkafka knows no such option or value.
     """
 
-    def __init__(self, options: Mapping[str, Any], *, max_message_bytes: int) -> None:
+    def __init__(
+        self, options: Mapping[str, Any], *, max_message_bytes: int, events: CloudEvents | None = None
+    ) -> None:
         settings = {
             **PRODUCER_SETTINGS,
             "queue.buffering.max.kbytes": queue_kbytes(max_message_bytes),
@@ -96,6 +100,7 @@ class RowProducer:
             self._producer = Producer(settings, logger=BROKER_LOG)
         except KafkaException as error:
             raise bad_option(error) from error
+        self._send = self._producer.produce if events is None else events.sender(self._producer.produce)
         self._first = FirstRecords(self._producer)
         self._group = Group()
         self._delivered = self._reports(self._group)
@@ -133,7 +138,7 @@ class RowProducer:
         if self._failed is not None:
             raise RowRejected(None, self._failed[0])
         self._first.refresh()
-        group, produce, delivered, complete = self._group, self._producer.produce, self._delivered, self._first.complete
+        group, produce, delivered, complete = self._group, self._send, self._delivered, self._first.complete
         for record in records:
             topic, key, value, header, _ = record
             if topic not in complete:

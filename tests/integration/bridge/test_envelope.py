@@ -227,6 +227,7 @@ def test_another_envelope_begins_the_topic_anew_or_is_refused(deploy: Deploy, da
         deployment.write()
         deployment.start_bridge()
         database.execute("UPDATE t SET n = n + 1 WHERE id = 2")
+        deployment.wait_published()  # the former backfill is done as well
         deployment.wait_backfilled("public.t")
         deployment.assert_equal("public.t")
         deployment.bridge.stop()

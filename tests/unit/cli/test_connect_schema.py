@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from cdc.cli.connect_schema_command import connector, damages
-from cdc.contract.record import SchemaColumn, TableSchema
+from cdc.contract.record import ColumnForm, SchemaColumn, TableSchema
 
 TYPES = {
     "region": "text",
@@ -54,6 +55,23 @@ def test_a_connector_has_the_schema_of_key_and_value() -> None:
     assert config["consumer.override.isolation.level"] == "read_committed"
     assert "stringtype=unspecified" in config["connection.url"]
     assert all(isinstance(each, str) for each in config.values())
+
+
+def test_values_with_their_schema_need_only_that_of_the_key() -> None:
+    table = replace(TABLE, is_connects=True)
+    config = connector(table)["config"]
+    assert "value.converter.schema.content" not in config
+    assert config["value.converter.schemas.enable"] == "true"
+    assert list(fields(config, "key")) == ["id", "region"]
+    assert damages(table) == []
+
+
+def test_forms_change_what_the_converter_damages() -> None:
+    forms: dict[str, ColumnForm] = {"price": "number", "note": "string"}
+    table = replace(TABLE, columns=tuple(replace(each, form=forms.get(each.name, "")) for each in TABLE.columns))
+    found = dict(damages(table))
+    assert "note" not in found
+    assert "arrives as NULL" in found["price"]
 
 
 def test_columns_that_the_converter_damages_are_named() -> None:

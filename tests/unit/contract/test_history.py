@@ -27,7 +27,7 @@ ROW = (b"1", b"1.10", b' {"a": 1.50}')
 
 
 def encoder() -> HistoryEncoder:
-    return HistoryEncoder({"x.public.t": "x.public.t.history"}, bytes)
+    return HistoryEncoder({"x.public.t": "x.public.t.history"}, lambda value, _: value)
 
 
 def header(op: str, seq: int = 1) -> bytes:

@@ -49,7 +49,7 @@ class Written(NamedTuple):
 def write(op: str, new: str | None, old: str | None, *, xid: int | None = 734, later: bool = False) -> Written:
     snap = "700:710:" if xid is None else None
     header = HeaderStamp(LSN(0x1925728), xid, 1_795_190_486_566_123, snap).header(op, 17, SCHEMA)
-    value = HistoryEncoder({}, bytes).value(
+    value = HistoryEncoder({}, lambda value, _: value).value(
         None if new is None else new.encode(), newer(header) if later else header, None if old is None else old.encode()
     )
     told = DELETE if op == UPDATE and new is None else op

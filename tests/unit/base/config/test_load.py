@@ -101,7 +101,7 @@ def test_key_in_the_wrong_section_is_sent_to_the_right_one(write) -> None:
 
 def test_unknown_key_like_no_other_lists_what_is_allowed(write) -> None:
     assert (
-        "zzz: unknown key; Allowed here: name, delivery, source, snapshot, kafka, topics, debezium, registry, sink"
+        "zzz: unknown key; Allowed here: name, delivery, source, snapshot, kafka, topics, values, debezium, registry"
         in refusal(write(MINIMAL + "zzz: 1\n"))
     )
 

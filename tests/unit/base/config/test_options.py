@@ -10,7 +10,7 @@ import yaml
 
 from cdc.base.config import Config, OtherTopic, load
 from cdc.base.errors import ConfigError
-from tests.unit.base.config import debezium_rows, registry_rows, serve_rows
+from tests.unit.base.config import debezium_rows, registry_rows, serve_rows, values_rows
 
 BASE: dict[str, Any] = {
     "name": "shop",
@@ -81,6 +81,8 @@ DEFAULTS = {
     "topics.formats": {},
     "topics.beyond": "refuse",
     "topics.envelope": "plain",
+    "topics.cloudevents": False,
+    **values_rows.DEFAULTS,
     **debezium_rows.DEFAULTS,
     "sink.password": None,
     "sink.password_file": None,
@@ -103,6 +105,7 @@ REQUIRED = ("name", "kafka", "kafka.bootstrap", "registry.url", "sink.dsn", "vie
 
 ACCEPTED = [
     *registry_rows.ACCEPTED,
+    *values_rows.ACCEPTED,
     *debezium_rows.ACCEPTED,
     *serve_rows.ACCEPTED,
     ("name", "a"),
@@ -148,6 +151,7 @@ ACCEPTED = [
     ("topics.formats", {"public.orders": "avro", "public.notes": "json", "public.tags": "protobuf"}),
     ("topics.beyond", "text"),
     ("topics.envelope", "debezium"),
+    ("topics.cloudevents", True),
     ("sink.schema", "mirror"),
     ("sink.prefix", "r_"),
     ("sink.tables", {"public.orders": "sales.orders_copy"}),
@@ -164,6 +168,7 @@ ACCEPTED = [
 
 REFUSED = [
     *registry_rows.REFUSED,
+    *values_rows.REFUSED,
     *debezium_rows.REFUSED,
     *serve_rows.REFUSED,
     ("name", "shop-1", "write 1 to 48 letters, digits or underscores; found 'shop-1'"),
@@ -219,6 +224,7 @@ REFUSED = [
     ("topics.format", "xml", "should be 'json', 'avro', 'protobuf' or 'json-schema'"),
     ("topics.formats", {"orders": "avro"}, "write schema.table, for instance public.orders"),
     ("topics.beyond", "round", "should be 'refuse' or 'text'"),
+    ("topics.cloudevents", "structured", "should be a valid boolean"),
     ("topics.envelope", "cloudevents", "should be 'plain' or 'debezium'"),
     ("sink", "host=x password=hunter2", "sink: expected keys and values below this key, found str"),
     ("sink.dsn", "", "must not be empty"),
@@ -259,7 +265,20 @@ def test_default(tmp_path: Path, key: str) -> None:
 def test_every_option_has_a_default_here_or_is_required() -> None:
     schema = Config.model_json_schema()
     options = {"name", "delivery"}
-    for section in ("source", "snapshot", "kafka", "topics", "debezium", "registry", "sink", "view", "serve", "http"):
+    sections = (
+        "source",
+        "snapshot",
+        "kafka",
+        "topics",
+        "values",
+        "debezium",
+        "registry",
+        "sink",
+        "view",
+        "serve",
+        "http",
+    )
+    for section in sections:
         options |= {f"{section}.{key}" for key in schema["$defs"][f"{section.capitalize()}Config"]["properties"]}
     assert options == (set(DEFAULTS) | set(REQUIRED)) - {"source", "kafka"}, (
         "give each option a default or a requirement"

@@ -16,7 +16,7 @@ WHOLE = {"id": "1", "title": '"t"', "body": '"b"'}
 
 def history(topic: Topic, *changes: object) -> list[HistoryRecord]:
     """What the history holds after one transaction of these changes."""
-    encoder = HistoryEncoder(HISTORIES, bytes)
+    encoder = HistoryEncoder(HISTORIES, lambda value, _: value)
     topic.transaction(200, *changes)
     topic.settle()
     pairs = zip(topic.records, topic.old, strict=True)

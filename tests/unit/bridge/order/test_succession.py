@@ -9,7 +9,7 @@ import pytest
 from cdc.bridge.order.succession import Successions, shape_change
 from cdc.contract.change import Column, Relation, ReplicaIdentity
 from cdc.contract.key_identity import key_change
-from cdc.contract.record import DebeziumModes, SchemaColumn, TableSchema, WrittenSchema
+from cdc.contract.record import ColumnForm, DebeziumModes, SchemaColumn, TableSchema, WrittenSchema
 from cdc.contract.schema import numbered, parse_schema, schema_value
 
 TOPIC = "shop.public.t"
@@ -93,6 +93,28 @@ def test_another_envelope_begins_the_topic_anew() -> None:
         assert words in beginning.why
     successions.wrote(replace(written("a"), was_enveloped=True))
     assert successions.was_enveloped(TOPIC)
+
+
+def test_other_forms_begin_the_topic_anew_and_other_columns_do_not() -> None:
+    def formed(forms: dict[str, ColumnForm], types: str = "timestamp", *, is_connects: bool = False) -> TableSchema:
+        columns = (SchemaColumn("a", "text"), *(SchemaColumn(name, types, form=forms.get(name, "")) for name in "bc"))
+        return replace(written("a"), columns=columns, is_connects=is_connects)
+
+    successions = Successions([formed({"b": "iso"})])
+    for now, words in (
+        (formed({}), "as json now, but its topic was written as json with b as iso"),
+        (formed({"b": "iso", "c": "iso"}), "as json with b as iso, c as iso now"),
+        (formed({"b": "iso"}, is_connects=True), "as json with b as iso, its schema now"),
+    ):
+        beginning = successions.new_beginning(now)
+        assert beginning is not None
+        assert beginning.cause == "format"
+        assert words in beginning.why
+    assert successions.new_beginning(formed({"b": "iso"}, "timestamp(3)")) is None
+    assert successions.new_beginning(formed({}, "text")) is None
+    assert successions.new_beginning(formed({"b": "base64"}, "bytea")) is None
+    more = (*formed({"b": "iso"}).columns, SchemaColumn("d", "bytea", form="base64"))
+    assert successions.new_beginning(replace(formed({}), columns=more)) is None
 
 
 def test_the_schemas_of_a_definition_are_known_after_others_were_used() -> None:

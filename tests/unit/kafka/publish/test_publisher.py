@@ -234,7 +234,7 @@ class TestHistory:
     def publisher(self, brokers: InMemory) -> Iterator[KafkaPublisher]:
         for topic in ("t", "h", "u"):
             brokers.create(topic)
-        encoder = HistoryEncoder({"t": "h"}, bytes)
+        encoder = HistoryEncoder({"t": "h"}, lambda value, _: value)
         made = KafkaPublisher(brokers.options, transactional_id="x", max_message_bytes=LARGEST, history=encoder)
         with closing(made):
             made.start()
