@@ -261,14 +261,17 @@ class SchemaColumn:
 
 
 FormatName: TypeAlias = Literal["json", "avro", "protobuf", "json-schema"]
-"""How the values of a topic are written. Its keys are JSON in every format."""
+"""How the values of a topic are written."""
+
+KeyFormat: TypeAlias = Literal["json", "avro"]
+"""How the keys of a topic are written, whichever format its values have."""
 
 
 class WrittenSchema(NamedTuple):
-    """A schema of the registry with which values were written.
+    """A schema of the registry with which values, or keys, were written.
 
     Attributes:
-        schema_id: its id in the registry, which each value begins with.
+        schema_id: its id in the registry, which each of them begins with.
         text: the schema.
         format: the format of these values. The topic may have gone on in another one.
     """
@@ -304,7 +307,8 @@ class TableSchema:
     unknown: if it differs, it is another table of the same name, whose rows are unrelated to the earlier ones.
     ``written`` holds every schema that values of this definition were written with, so that no reader of ours has to
     ask the registry; the newest comes last. ``envelope`` is None if a value is the row and nothing else;
-    ``was_enveloped`` says whether the topic held envelopes before.
+    ``was_enveloped`` says whether the topic held envelopes before. ``key_schema`` is None if keys are JSON; the
+    fingerprint depends on it.
     """
 
     fingerprint: str
@@ -318,6 +322,7 @@ class TableSchema:
     written: tuple[WrittenSchema, ...] = ()
     envelope: DebeziumModes | None = None
     was_enveloped: bool = False
+    key_schema: WrittenSchema | None = None
 
     @property
     def qualified_name(self) -> str:

@@ -18,30 +18,36 @@ from cdc.contract.record import FormatName, SchemaColumn, TableSchema, WrittenSc
 _FORMATS: Final = frozenset(get_args(FormatName))
 
 
-def fingerprint(relation: Relation, key: Sequence[str]) -> str:
+def fingerprint(relation: Relation, key: Sequence[str], key_schema: WrittenSchema | None = None) -> str:
     """Returns a hash, in 16 hex digits, of what readers depend on: name, key columns, column names and types.
 
-    It leaves out relation id, topic and replica identity, because these do not change the meaning of a record.
+    It leaves out relation id, topic and replica identity, because these do not change the meaning of a record. The
+    schema of keys with its id is part of it: with another one, the same row has another key.
     """
-    shape = [
+    shape: list[Any] = [
         relation.namespace,
         relation.name,
         list(key),
         [[column.name, sql_type(column)] for column in relation.columns],
     ]
+    if key_schema is not None:
+        shape.append(list(key_schema))
     return blake2b(orjson.dumps(shape), digest_size=8).hexdigest()
 
 
-def table_schema(relation: Relation, key: Sequence[str], topic: str) -> TableSchema:
+def table_schema(
+    relation: Relation, key: Sequence[str], topic: str, key_schema: WrittenSchema | None = None
+) -> TableSchema:
     """Returns a relation's definition as readers get it."""
     return TableSchema(
-        fingerprint=fingerprint(relation, key),
+        fingerprint=fingerprint(relation, key, key_schema),
         namespace=relation.namespace,
         name=relation.name,
         topic=topic,
         key=tuple(key),
         columns=tuple(schema_column(column, is_key=column.name in key) for column in relation.columns),
         relation_id=relation.relation_id,
+        key_schema=key_schema,
     )
 
 
@@ -99,6 +105,8 @@ def schema_value(schema: TableSchema) -> bytes:
         value["was_enveloped"] = True
     if schema.written:
         value["written"] = [list(each) for each in schema.written]
+    if schema.key_schema is not None:
+        value["key_schema"] = list(schema.key_schema)
     return orjson.dumps(value)
 
 
@@ -129,11 +137,21 @@ def _schema(fields: dict[str, Any]) -> TableSchema:
         written=tuple(_written(*each) for each in fields.get("written", ())),
         envelope=None if "envelope" not in fields else modes_of(text(fields["envelope"])),
         was_enveloped=fields.get("was_enveloped", False) is True,
+        key_schema=_key_schema(fields.get("key_schema")),
     )
 
 
 def _written(number: object, schema: object, name: object) -> WrittenSchema:
     return WrittenSchema(integer(number), text(schema), _format(name))
+
+
+def _key_schema(found: Any) -> WrittenSchema | None:
+    if found is None:
+        return None
+    written = _written(*found)
+    if written.format != "avro":
+        raise ValueError(f"keys in {written.format}, which a newer version of cdc writes")
+    return written
 
 
 def _format(name: object) -> FormatName:

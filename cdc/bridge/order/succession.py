@@ -9,7 +9,8 @@ the topic before the next row goes in. A topic begins anew when
 - the name has come to another table (dropped and made again, or two tables that swapped names): the rows of the former
   one are gone, and DROP TABLE is not in the stream;
 - the table comes back to a name that it had left: what happened meanwhile went elsewhere;
-- the configuration wants another format for its values: readers would have to expect both in one topic for ever.
+- the configuration wants another format for its values: readers would have to expect both in one topic for ever;
+- its keys get another format, or the schema of its keys another id: the same rows would have other keys.
 
 The stream itself says which columns are the key, where it can. Under REPLICA IDENTITY FULL it flags every column, and
 only today's catalog knows. The same columns in another order are the same key, and keep their first order.
@@ -34,7 +35,7 @@ from cdc.contract.debezium_modes import mark_of
 from cdc.contract.key_identity import is_uncertain, key_change
 from cdc.contract.record import SchemaColumn, TableSchema, WrittenSchema
 
-Cause: TypeAlias = Literal["key", "object", "return", "uncertain", "format"]
+Cause: TypeAlias = Literal["key", "object", "return", "uncertain", "format", "key-format"]
 
 _WHY: Final = {
     "key": "its key is now ({new}), but its topic was written with ({old})",
@@ -42,6 +43,7 @@ _WHY: Final = {
     "return": "it was called {other} for a while",
     "uncertain": "nothing on record shows that its key column {column} is still the same column",
     "format": "its values are to be written as {new} now, but its topic was written as {old}",
+    "key-format": "its keys are to be written {new} now, but its topic was written with keys {old}",
 }
 
 
@@ -99,6 +101,11 @@ class Successions:
         # A list first: another thread asks, while the session's may add one
         known = (definition for (name, _), definition in list(self._by_fingerprint.items()) if name == topic)
         return {each.schema_id: each for definition in known for each in definition.written}
+
+    def key_ids(self, topic: str) -> dict[int, WrittenSchema]:
+        """Returns every schema of the registry with which keys were written to the topic, by its id there."""
+        known = (definition.key_schema for (name, _), definition in list(self._by_fingerprint.items()) if name == topic)
+        return {each.schema_id: each for each in known if each is not None}
 
     @property
     def definitions(self) -> list[TableSchema]:
@@ -158,6 +165,9 @@ class Successions:
             return NewBeginning("key", _WHY["key"].format(new=", ".join(schema.key), old=", ".join(last.key)))
         if changed is None and (last.format, last.envelope) != (schema.format, schema.envelope):
             return NewBeginning("format", _WHY["format"].format(new=_in_words(schema), old=_in_words(last)))
+        if changed is None and last.key_schema != schema.key_schema:
+            why = _WHY["key-format"].format(new=_keys_in_words(schema), old=_keys_in_words(last))
+            return _other_column(last, schema, surely=True) or NewBeginning("key-format", why)
         return changed or _other_column(last, schema)
 
     def kept(self, schema: TableSchema, today: Sequence[SchemaColumn]) -> TableSchema:
@@ -185,14 +195,19 @@ def _in_words(definition: TableSchema) -> str:
     return f"{definition.format} in Debezium's envelope ({mark_of(definition.envelope)})"
 
 
-def _other_column(last: TableSchema, schema: TableSchema) -> NewBeginning | None:
-    """Returns why the key's columns are, or may be, other columns than those that had their names before."""
+def _keys_in_words(definition: TableSchema) -> str:
+    schema = definition.key_schema
+    return "in JSON" if schema is None else f"in Avro with schema id {schema.schema_id}"
+
+
+def _other_column(last: TableSchema, schema: TableSchema, *, surely: bool = False) -> NewBeginning | None:
+    """Returns why the key's columns are, or (not ``surely``) may be, other columns than those of their names before."""
     old, new = ({each.name: each for each in one.columns} for one in (last, schema))
     pairs = [(old[name], new[name]) for name in last.key if name in old and name in new]
     for was, now in pairs:
         if why := key_change(was, now):
             return NewBeginning("key", f"its key column {now.name} {why}")
-    for was, now in pairs:
+    for was, now in () if surely else pairs:
         if is_uncertain(was, now):
             return NewBeginning("uncertain", _WHY["uncertain"].format(column=now.name))
     return None
