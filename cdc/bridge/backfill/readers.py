@@ -29,7 +29,7 @@ from cdc.bridge.source.giving_up import give_up
 from cdc.bridge.source.locks import naming_locks
 from cdc.bridge.source.table import TableInfo
 from cdc.contract.change import Column
-from cdc.contract.formats.avro.keys import key_texts
+from cdc.contract.formats.topic_keys import key_texts
 from cdc.contract.snapshot import Snapshot
 
 

@@ -35,7 +35,7 @@ from cdc.contract.debezium_modes import mark_of
 from cdc.contract.key_identity import is_uncertain, key_change
 from cdc.contract.record import SchemaColumn, TableSchema, WrittenSchema
 
-Cause: TypeAlias = Literal["key", "object", "return", "uncertain", "format", "key-format"]
+Cause: TypeAlias = Literal["key", "object", "return", "uncertain", "format", "key-format", "key-id"]
 
 _WHY: Final = {
     "key": "its key is now ({new}), but its topic was written with ({old})",
@@ -43,7 +43,8 @@ _WHY: Final = {
     "return": "it was called {other} for a while",
     "uncertain": "nothing on record shows that its key column {column} is still the same column",
     "format": "its values are to be written as {new} now, but its topic was written as {old}",
-    "key-format": "its keys are to be written {new} now, but its topic was written with keys {old}",
+    "key-format": "its keys are to be written in {new} now, but its topic was written with keys in {old}",
+    "key-id": "the registry gives the schema of its keys the id {new} now, but its keys begin with the id {old}",
 }
 
 
@@ -166,8 +167,7 @@ class Successions:
         if changed is None and (last.format, last.envelope) != (schema.format, schema.envelope):
             return NewBeginning("format", _WHY["format"].format(new=_in_words(schema), old=_in_words(last)))
         if changed is None and last.key_schema != schema.key_schema:
-            why = _WHY["key-format"].format(new=_keys_in_words(schema), old=_keys_in_words(last))
-            return _other_column(last, schema, surely=True) or NewBeginning("key-format", why)
+            return _other_column(last, schema, surely=True) or _other_keys(last.key_schema, schema.key_schema)
         return changed or _other_column(last, schema)
 
     def kept(self, schema: TableSchema, today: Sequence[SchemaColumn]) -> TableSchema:
@@ -195,9 +195,11 @@ def _in_words(definition: TableSchema) -> str:
     return f"{definition.format} in Debezium's envelope ({mark_of(definition.envelope)})"
 
 
-def _keys_in_words(definition: TableSchema) -> str:
-    schema = definition.key_schema
-    return "in JSON" if schema is None else f"in Avro with schema id {schema.schema_id}"
+def _other_keys(was: WrittenSchema | None, now: WrittenSchema | None) -> NewBeginning:
+    if was is not None and now is not None:
+        return NewBeginning("key-id", _WHY["key-id"].format(new=now.schema_id, old=was.schema_id))
+    new, old = ("json" if each is None else each.format for each in (now, was))
+    return NewBeginning("key-format", _WHY["key-format"].format(new=new, old=old))
 
 
 def _other_column(last: TableSchema, schema: TableSchema, *, surely: bool = False) -> NewBeginning | None:

@@ -38,9 +38,12 @@ Produce = Callable[[str, bytes, bytes | None, bytes], None]
 _FOR_A_PERSON: Final[Mapping[Cause, str]] = {
     "key": "set source.on_gap: rebackfill and restart: the old keys are deleted and the table is published again under "
     "the new key; or give it another topic under topics.names",
-    "key-format": "restore the registry with its ids, if it lost them; or set source.on_gap: rebackfill and restart: "
-    "every key is deleted first, and the table is published again with the new keys; or give it another topic under "
-    "topics.names; or set topics.key_format back, and to the same in the configuration of every bridge of this name",
+    "key-format": "set source.on_gap: rebackfill and restart: every key is deleted first, and the table is published "
+    "again under keys in the new format; or give it another topic under topics.names; or set topics.key_format back, "
+    "and to the same one in the configuration of every bridge of this name",
+    "key-id": "restore the registry with its ids; or, if they are lost, set source.on_gap: rebackfill and restart: "
+    "every key is deleted first, and the table is published again under keys with the new id; or give it another topic "
+    "under topics.names",
     "format": "set source.on_gap: rebackfill and restart: every key is deleted first, and the table is published again "
     "in the new format; or give it another topic under topics.names; or set its format back, and to the same one in "
     "the configuration of every bridge of this name",

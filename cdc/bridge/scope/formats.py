@@ -151,7 +151,7 @@ class TableFormats:
         config, form, text = self._config.registry, registered("avro"), key_schema(schema, self._config.name)
         assert config is not None  # the configuration refuses a format without a registry
         pinned = None if last is None else last.key_schema
-        if pinned is not None and pinned.text == text and self._has_pinned(pinned, schema, form):
+        if pinned is not None and pinned.text == text and self._agrees(pinned, form):
             return pinned
         name = subject(schema.topic, key_record(schema, self._config.name), config.subjects, config.context, "key")
         number = self._asked(lambda registry: registry.register(name, form.kind, text))
@@ -236,20 +236,6 @@ class TableFormats:
         )
         return False
 
-    def _has_pinned(self, pinned: WrittenSchema, schema: TableSchema, form: RegisteredFormat) -> bool:
-        """Whether the registry has the schema of a topic's keys under the id that is on record, as far as it says."""
-        if self._agrees(pinned, form):
-            return True
-        self._compared.discard(pinned)  # asked again at the next definition: a person may restore the registry
-        log.error(
-            "the registry does not have the schema of a topic's keys under its id any more",
-            table=schema.qualified_name,
-            topic=schema.topic,
-            schema_id=pinned.schema_id,
-            remedy="restore the registry with its ids",
-        )
-        return False
-
     def _agrees(self, written: WrittenSchema, form: RegisteredFormat) -> bool:
         """Whether the registry has a schema under its id. If it does not say, it may. Asks once a session."""
         if written in self._compared:
@@ -258,8 +244,10 @@ class TableFormats:
             found = self._asked(lambda registry: registry.text_of(written.schema_id))
         except (RegistryUnavailable, RegistryRefused):
             return True
+        if found is None or not form.is_same(found, written.text):
+            return False
         self._compared.add(written)
-        return found is not None and form.is_same(found, written.text)
+        return True
 
     def _asked(self, question: Callable[[Registry], Answer]) -> Answer:
         assert self._registry is not None  # the configuration refuses a format without a registry

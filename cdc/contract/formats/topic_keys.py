@@ -7,24 +7,24 @@ stay in the topic for a while.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from cdc.contract.formats.avro.keys import AvroKeyReader, AvroKeyWriter
-from cdc.contract.formats.format import NOT_ENCODABLE, RowWriter
+from cdc.contract.change import Column
 from cdc.contract.formats.json_format import JSON
 from cdc.contract.formats.registered import HEAD_BYTES, head
-from cdc.contract.formats.written_key import canonical_text, column_of
+from cdc.contract.pgtypes import sql_type
 from cdc.contract.record import TableSchema
+
+if TYPE_CHECKING:
+    from cdc.contract.formats.avro.keys import AvroKeyReader
 
 
 class _Form(NamedTuple):
     """How keys with one schema are read and written; ``columns`` are names and types."""
 
     columns: tuple[tuple[str, str], ...]
-    avro: AvroKeyReader
-    json: RowWriter
-    writer: AvroKeyWriter
+    reader: AvroKeyReader
 
 
 class TopicKeys:
@@ -73,12 +73,9 @@ class TopicKeys:
             number = int.from_bytes(begin[1:], "big")
             raise ValueError(f"the key has schema {number}, which is in no definition of the schemas topic")
         try:
-            found = form.json.encode(form.avro.texts(key))
+            return form.reader.json(key)
         except ValueError as error:
             raise ValueError(f"not a key of its schema: {error}") from error
-        except NOT_ENCODABLE as error:
-            raise ValueError(f"not a key of its schema: a value does not have its column's type ({error})") from error
-        return found
 
     def reading(self, test: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
         """Returns a test of keys in any form, from one of keys in JSON; it is False for what is not a key."""
@@ -98,18 +95,37 @@ class TopicKeys:
         """
         if self._newest is None:
             return key
-        form = self._forms[self._newest]
-        texts = JSON.key_texts([column_of(*each) for each in form.columns], key)
-        if texts is None:
-            return key
-        pairs = zip(form.columns, texts, strict=True)
-        return form.writer.encode(tuple(canonical_text(*column, text.decode()).encode() for column, text in pairs))
+        from cdc.contract.formats.avro.keys import key_of_json
+
+        found = key_of_json(self._forms[self._newest].columns, key)
+        return key if found is None else self._newest + found
+
+
+def key_texts(columns: Sequence[Column], key: bytes) -> tuple[bytes, ...] | None:
+    """Returns the text of each column of a key in Avro or JSON, to be cast to the column's type.
+
+    Args:
+        columns: the columns of the key.
+        key: any bytes. With whatever id it begins, a key in Avro is read by these columns.
+
+    Returns:
+        The texts; None if the bytes are not a key of these columns.
+    """
+    if not key.startswith(b"\0"):
+        return JSON.key_texts(columns, key)
+    from cdc.contract.formats.avro.keys import AvroKeyReader
+
+    try:
+        found = AvroKeyReader([(column.name, sql_type(column)) for column in columns]).json(key)
+    except ValueError:
+        return None
+    return JSON.key_texts(columns, found)
 
 
 def _form(definition: TableSchema) -> _Form:
-    assert definition.key_schema is not None
+    # Only who has keys in Avro pays for its import
+    from cdc.contract.formats.avro.keys import AvroKeyReader
+
     types = {column.name: column.sql_type for column in definition.columns}
-    pairs = tuple((name, types[name]) for name in definition.key)
-    columns = [column_of(*each) for each in pairs]
-    writer = AvroKeyWriter(columns, definition.key_schema.schema_id)
-    return _Form(pairs, AvroKeyReader([each for _, each in pairs]), JSON.writer(columns), writer)
+    columns = tuple((name, types[name]) for name in definition.key)
+    return _Form(columns, AvroKeyReader(columns))

@@ -17,9 +17,8 @@ from cdc.bridge.scope.definitions import definitions_of
 from cdc.bridge.source.catalog import find_tables
 from cdc.bridge.source.connect import LOOK_S
 from cdc.bridge.source.locks import naming_locks
-from cdc.contract.formats.avro.keys import key_texts
 from cdc.contract.formats.opener import ValueOpener
-from cdc.contract.formats.topic_keys import TopicKeys
+from cdc.contract.formats.topic_keys import TopicKeys, key_texts
 from cdc.contract.header import parse_header
 from cdc.contract.history import members
 from cdc.contract.naming import history_topic
