@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from cdc.base.errors import ConfigError, EncodeError
-from cdc.contract.change import UNCHANGED_TOAST, Relation, Row
+from cdc.contract.change import UNCHANGED_TOAST, Column, Relation, Row
 from cdc.contract.formats.format import NOT_ENCODABLE, RowWriter
 from cdc.contract.formats.json_format import JSON
 from cdc.contract.record import DebeziumModes, FormatName, ValueForms, WrittenSchema
@@ -47,13 +47,14 @@ class ValueForm(NamedTuple):
 class TableEncoder:
     """Encodes the rows of one version of a relation. A new ``Relation`` message needs a new encoder.
 
-    Keys are JSON in every format. So are old rows for a history; those for an envelope have the form of its rows.
+    Old rows for a history are JSON in every format; those for an envelope have the form of its rows.
 
     Args:
         relation: as the stream described it.
         key_columns: names in key order. The caller names them, as the stream does not under REPLICA IDENTITY FULL.
         topic: where the records go.
         form: how values are written; None for JSON in the form that it has by default.
+        key_schema: the schema of the keys, with its id; None if they are JSON.
 
     Raises:
         ConfigError: there are no key columns, or one of them is not published.
@@ -66,12 +67,17 @@ class TableEncoder:
     """
 
     def __init__(
-        self, relation: Relation, key_columns: tuple[str, ...], topic: str, form: ValueForm | None = None
+        self,
+        relation: Relation,
+        key_columns: tuple[str, ...],
+        topic: str,
+        form: ValueForm | None = None,
+        key_schema: WrittenSchema | None = None,
     ) -> None:
         self.relation = relation
         self.key_columns = key_columns
         self.topic = topic
-        schema = table_schema(relation, key_columns, topic, ValueForms() if form is None else form.values)
+        schema = table_schema(relation, key_columns, topic, ValueForms() if form is None else form.values, key_schema)
         self.schema = schema
         if form is not None:
             self.schema = replace(
@@ -84,14 +90,14 @@ class TableEncoder:
         self.fingerprint = self.schema.fingerprint
         self._key_indexes = _key_indexes(relation, key_columns)
         self._value_form = JSON.writer(relation.columns) if form is None else form.writer
-        self._key_form = JSON.writer([relation.columns[i] for i in self._key_indexes])
+        self._key_form = _key_writer([relation.columns[i] for i in self._key_indexes], key_schema)
         # The writer's own method rather than one that calls it: it runs once per row.
         self.null_documents: Callable[[Row], tuple[int, ...]] = self._value_form.null_documents
         self._bare_key = self._key_form.bare_template
         self._key_cells: Callable[[Row], object] = itemgetter(*self._key_indexes)
 
     def key(self, row: Row) -> bytes:
-        """Returns the canonical key, such as ``{"id":42}``, of a new row, a whole old row or an identity-only old row.
+        """Returns the canonical key, ``{"id":42}`` in JSON, of a new row, a whole old row or an identity-only old row.
 
         Raises:
             EncodeError: a key column is NULL, was not sent or cannot be encoded.
@@ -208,6 +214,15 @@ class TableEncoder:
         if not isinstance(cell, bytes):
             return "NULL in a key column" if place in self._key_indexes else ""
         return self._value_form.problem(place, cell)
+
+
+def _key_writer(columns: Sequence[Column], schema: WrittenSchema | None) -> RowWriter:
+    if schema is None:
+        return JSON.writer(columns)
+    # Only who has keys in Avro pays for its import
+    from cdc.contract.formats.avro.keys import AvroKeyWriter
+
+    return AvroKeyWriter(columns, schema.schema_id)
 
 
 def _key_indexes(relation: Relation, key_columns: tuple[str, ...]) -> tuple[int, ...]:

@@ -46,6 +46,11 @@ def connect_schema(
             f"values of table {schema.qualified_name} are in {schema.format}, which JsonConverter does not read",
             remedy=f"give the connector the {_CONFLUENTS[schema.format]} for values, with the URL of the registry",
         )
+    if (keys := schema.key_schema) is not None:
+        raise ConfigError(
+            f"keys of table {schema.qualified_name} are in {keys.format}, which JsonConverter does not read",
+            remedy=f"give the connector the {_CONFLUENTS[keys.format]} for keys, with the URL of the registry",
+        )
     for name, damage in damages(schema):
         typer.echo(f"WARN column {name}: {damage}", err=True)
     typer.echo(json.dumps(connector(schema), indent=2, ensure_ascii=False))

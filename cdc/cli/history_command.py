@@ -17,6 +17,7 @@ from cdc.base.errors import ConfigError, TopicUnavailable
 from cdc.base.lsn import LSN
 from cdc.bridge.scope.definitions import definitions_of, named
 from cdc.cli.options import ConfigOption, load_config
+from cdc.contract.formats.topic_keys import TopicKeys
 from cdc.contract.naming import history_topic, progress_topic
 from cdc.contract.patterns import in_scope
 from cdc.contract.progress import stream_key
@@ -85,10 +86,11 @@ def history(
     topic, past, schemas = _look_up(loaded, table)
     wanted = record_key(text, schemas, "KEY" if key_option is None else "--key")
     published = _published(loaded, moments[2])
-    errors = Console(stderr=True, highlight=False)
+    errors, keys = Console(stderr=True, highlight=False), TopicKeys(schemas)
     with _progress(errors) as show:
-        wanted = key_in_topic(loaded.kafka.client_options(), topic, wanted, key_columns(schemas, wanted), show)
+        wanted = key_in_topic(loaded.kafka.client_options(), topic, wanted, key_columns(schemas, wanted), keys, show)
         scan = KeyScan(BrokerAdmin(loaded.kafka.client_options()), topic, past, wanted, show)
+        wanted = keys.json(wanted)
         trail = scan.trail(schemas)
         then = None if moments[2] is None else row_at(trail, moments[2], lambda: scan.current(trail))
     notes = [f"{table} {wanted.decode()}, partition {scan.partition} of {past}; {published}", reach_line(trail)]

@@ -18,6 +18,7 @@ from cdc.bridge.scope.definitions import definitions_of
 from cdc.cli.options import ConfigOption, load_config
 from cdc.cli.topics_options import BootstrapOption, ClientOption, connection
 from cdc.contract.formats.opener import ValueOpener
+from cdc.contract.formats.topic_keys import TopicKeys
 from cdc.contract.formats.written_key import compared_as_text, equal_keys
 from cdc.contract.ports import StoredRecord
 from cdc.contract.record import TableSchema
@@ -77,9 +78,11 @@ def get(
         cdc get --topic users alice --bootstrap localhost:9092
     """
     wanted = _look_up(table, config, bootstrap, client, is_topic=topic)
-    raw = key.encode(errors="surrogateescape") if topic else record_key(key, wanted.schemas, "KEY")
-    columns = [] if topic else key_columns(wanted.schemas, raw)
-    is_equal = None if topic else equal_keys(raw, columns)
+    keys = TopicKeys(wanted.schemas)
+    asked = key.encode(errors="surrogateescape") if topic else record_key(key, wanted.schemas, "KEY")
+    columns = [] if topic else key_columns(wanted.schemas, asked)
+    is_equal = None if topic else equal_keys(asked, columns)
+    raw, is_equal = keys.wire(asked), None if is_equal is None else keys.reading(is_equal)
     with _progress() as show:
         records = newest_of_key(wanted.options, wanted.topic, raw, is_ours=not topic, is_equal=is_equal, show=show)
     records = records if is_equal is None else records[-1:]
@@ -89,10 +92,9 @@ def get(
     for each in found:
         typer.echo(row_json(each, now_us) if json_ else "\n".join(row_lines(each, now_us)))
     if not found:
+        told = f"no record of {asked.decode(errors='replace')} in topic {wanted.topic}. {compared_as_text(columns)}"
         Console(stderr=True, highlight=False).print(
-            f"no record of {raw.decode(errors='replace')} in topic {wanted.topic}. {compared_as_text(columns)}".rstrip(
-                ". "
-            ),
+            told.rstrip(". "),
             markup=False,
             soft_wrap=True,
         )
@@ -134,7 +136,8 @@ def watch(
     wanted = _look_up(table, config, bootstrap, client, is_topic=topic)
     is_wanted: KeyFilter = everything
     if key is not None:
-        is_wanted = beginning_with(key) if topic else with_values(key, wanted.schemas[-1])
+        keys = TopicKeys(wanted.schemas, wanted.again)
+        is_wanted = beginning_with(key) if topic else keys.reading(with_values(key, wanted.schemas[-1]))
     read, shown = _reading(wanted, is_topic=topic), change_json if json_ else change_line
     errors = Console(stderr=True, highlight=False)
 
@@ -177,7 +180,10 @@ def _look_up(
 
 
 def _reading(wanted: _WantedTopic, *, is_topic: bool) -> Callable[[StoredRecord], Shown]:
-    return of_topic if is_topic else partial(of_table, opener=ValueOpener(wanted.schemas, wanted.again))
+    if is_topic:
+        return of_topic
+    opener, keys = ValueOpener(wanted.schemas, wanted.again), TopicKeys(wanted.schemas, wanted.again)
+    return partial(of_table, opener=opener, keys=keys)
 
 
 @contextmanager

@@ -56,16 +56,23 @@ SubjectStrategy: TypeAlias = Literal["topic", "record", "topic-record"]
 """What names the subjects of a registry: Confluent's TopicNameStrategy, RecordNameStrategy, TopicRecordNameStrategy."""
 
 
-def subject(topic: str, record: str = "", strategy: SubjectStrategy = "topic", context: str | None = None) -> str:
-    """Returns the registry's subject for the values of a topic.
+def subject(
+    topic: str,
+    record: str = "",
+    strategy: SubjectStrategy = "topic",
+    context: str | None = None,
+    part: Literal["key", "value"] = "value",
+) -> str:
+    """Returns the registry's subject for the values, or for the keys, of a topic.
 
     Args:
         topic: the state topic.
         record: the name of the record in the schema; needed by every strategy but ``topic``.
         strategy: what names subjects.
         context: the registry's context that holds the subject; None for the default one.
+        part: which part of the records the schema describes.
     """
-    names = {"topic": f"{topic}-value", "record": record, "topic-record": f"{topic}-{record}"}
+    names = {"topic": f"{topic}-{part}", "record": record, "topic-record": f"{topic}-{record}"}
     return names[strategy] if context is None else f":.{context}:{names[strategy]}"
 
 

@@ -281,17 +281,20 @@ class SchemaColumn:
 
 
 FormatName: TypeAlias = Literal["json", "avro", "protobuf", "json-schema"]
-"""How the values of a topic are written. Its keys are JSON in every format."""
+"""How the values of a topic are written."""
+
+KeyFormat: TypeAlias = Literal["json", "avro"]
+"""How the keys of a topic are written, whichever format its values have."""
 
 EnvelopeName: TypeAlias = Literal["plain", "debezium"]
 """What surrounds a row in a value: nothing, or Debezium's change event."""
 
 
 class WrittenSchema(NamedTuple):
-    """A schema of the registry with which values were written.
+    """A schema of the registry with which values, or keys, were written.
 
     Attributes:
-        schema_id: its id in the registry, which each value begins with.
+        schema_id: its id in the registry, which each of them begins with.
         text: the schema.
         format: the format of these values. The topic may have gone on in another one.
     """
@@ -328,7 +331,8 @@ class TableSchema:
     ``written`` holds every schema that values of this definition were written with, so that no reader of ours has to
     ask the registry; the newest comes last. ``envelope`` is None if a value is the row and nothing else;
     ``was_enveloped`` says whether the topic held envelopes before. ``is_connects`` says whether each value contains its
-    schema, as Kafka Connect's JsonConverter reads it.
+    schema, as Kafka Connect's JsonConverter reads it. ``key_schema`` is None if keys are JSON; the fingerprint depends
+    on it.
     """
 
     fingerprint: str
@@ -343,6 +347,7 @@ class TableSchema:
     envelope: DebeziumModes | None = None
     was_enveloped: bool = False
     is_connects: bool = False
+    key_schema: WrittenSchema | None = None
 
     @property
     def is_formed(self) -> bool:

@@ -20,13 +20,19 @@ _FORMS: Final = frozenset(get_args(ColumnForm))
 _DEFAULT_FORMS: Final = ValueForms()
 
 
-def fingerprint(relation: Relation, key: Sequence[str], forms: ValueForms = _DEFAULT_FORMS) -> str:
+def fingerprint(
+    relation: Relation,
+    key: Sequence[str],
+    forms: ValueForms = _DEFAULT_FORMS,
+    key_schema: WrittenSchema | None = None,
+) -> str:
     """Returns a hash, in 16 hex digits, of what readers depend on: name, key columns, column names, types and forms.
 
     It leaves out relation id, topic and replica identity, because these do not change the meaning of a record. The
-    forms are in it so that a record's header says how the record is written: one table has as many definitions.
+    forms are in it so that a record's header says how the record is written: one table has as many definitions. The
+    schema of keys with its id is in it, because with another one the same row has another key.
     """
-    shape = [
+    shape: list[Any] = [
         relation.namespace,
         relation.name,
         list(key),
@@ -36,14 +42,22 @@ def fingerprint(relation: Relation, key: Sequence[str], forms: ValueForms = _DEF
         ],
         *(("connect",) if forms.is_connects else ()),
     ]
+    if key_schema is not None:
+        shape.append(list(key_schema))
     return blake2b(orjson.dumps(shape), digest_size=8).hexdigest()
 
 
-def table_schema(relation: Relation, key: Sequence[str], topic: str, forms: ValueForms = _DEFAULT_FORMS) -> TableSchema:
+def table_schema(
+    relation: Relation,
+    key: Sequence[str],
+    topic: str,
+    forms: ValueForms = _DEFAULT_FORMS,
+    key_schema: WrittenSchema | None = None,
+) -> TableSchema:
     """Returns a relation's definition as readers get it."""
     columns = (schema_column(column, is_key=column.name in key) for column in relation.columns)
     return TableSchema(
-        fingerprint=fingerprint(relation, key, forms),
+        fingerprint=fingerprint(relation, key, forms, key_schema),
         namespace=relation.namespace,
         name=relation.name,
         topic=topic,
@@ -51,6 +65,7 @@ def table_schema(relation: Relation, key: Sequence[str], topic: str, forms: Valu
         columns=formed(columns, forms),
         relation_id=relation.relation_id,
         is_connects=forms.is_connects,
+        key_schema=key_schema,
     )
 
 
@@ -117,6 +132,8 @@ def schema_value(schema: TableSchema) -> bytes:
         value["schemas"] = "connect"
     if schema.written:
         value["written"] = [list(each) for each in schema.written]
+    if schema.key_schema is not None:
+        value["key_schema"] = list(schema.key_schema)
     return orjson.dumps(value)
 
 
@@ -155,6 +172,7 @@ def _schema(fields: dict[str, Any]) -> TableSchema:
         envelope=None if "envelope" not in fields else modes_of(text(fields["envelope"])),
         was_enveloped=fields.get("was_enveloped", False) is True,
         is_connects=_is_connects(fields.get("schemas")),
+        key_schema=_key_schema(fields.get("key_schema")),
     )
 
 
@@ -166,6 +184,15 @@ def _is_connects(schemas: object) -> bool:
 
 def _written(number: object, schema: object, name: object) -> WrittenSchema:
     return WrittenSchema(integer(number), text(schema), _format(name))
+
+
+def _key_schema(found: Any) -> WrittenSchema | None:
+    if found is None:
+        return None
+    written = _written(*found)
+    if written.format != "avro":
+        raise ValueError(f"keys in {written.format}, which a newer version of cdc writes")
+    return written
 
 
 def _format(name: object) -> FormatName:

@@ -9,6 +9,7 @@ import pytest
 from cdc.contract.naming import progress_topic
 from cdc.contract.record import BackfillRequest
 from cdc.kafka.publish.requests import write_request
+from cdc.lab.stack import RegistryServer
 from tests.support.deployment import Deploy, Deployment
 from tests.support.sampling import sampled
 from tests.support.servers import Database
@@ -105,3 +106,25 @@ def test_a_backfill_of_some_rows_of_a_table_made_anew_becomes_one_of_all(databas
     deployment.start_bridge()
     deployment.wait_backfilled("public.t")
     deployment.assert_published("public.t")
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_bridge_that_dies_while_keys_become_avro_leaves_no_row_under_two_keys(
+    database: Database, deploy: Deploy, registry: RegistryServer, end: str
+) -> None:
+    database.execute(MAKE.format("t", 1))
+    deployment = deploy(source={"tables": ["public.t"]}, registry={"url": registry.url})
+    deployment.start_bridge()
+    deployment.wait_backfilled()
+    deployment.bridge.stop()
+    database.execute("DELETE FROM t WHERE id = 7; INSERT INTO t VALUES (0, 0, 0)")
+    deployment.settings["topics"]["key_format"] = "avro"
+    deployment.settings["source"]["on_gap"] = "rebackfill"
+    deployment.write()
+    deployment.start_bridge(crashpoint=end)
+    assert deployment.bridge.wait(60) == -signal.SIGKILL
+    deployment.start_bridge()
+    deployment.wait_equal("public.t")
+    newest = {record.key or b"": record.value for record in deployment.records("public.t")}
+    assert {key[:1] for key, value in newest.items() if value is not None} == {b"\0"}
+    assert sum(value is not None for value in newest.values()) == ROWS

@@ -195,10 +195,13 @@ class TopicsConfig(BaseModel):
     """Topic by schema.table, for tables that need another topic than <name>.<schema>.<table>."""
     format: _Format = "json"
     """How values are written: json (default, because everybody reads it), or with a schema in the registry: avro;
-    protobuf; json-schema, which is the same JSON after the schema's id. Keys are JSON in any case: with an id at their
-    beginning, another id would make another key of the same row."""
+    protobuf; json-schema, which is the same JSON after the schema's id."""
     formats: dict[_TableName, _Format] = Field(default_factory=dict)
     """Format by schema.table, for tables that need another one."""
+    key_format: Literal["json", "avro"] = "json"
+    """How keys are written: json (default, because a key must never change, and these bytes depend on nothing but the
+    row); avro with a schema in the registry, for readers that want keys and values alike. The schema's id is a part of
+    such a key: if the registry loses its ids, each topic has to begin anew."""
     beyond: Literal["refuse", "text"] = "refuse"
     """What a value becomes that its type in Avro or Protobuf cannot hold, such as infinity in a timestamp: refuse
     (default, because many readers take no other unions than with null) stops the bridge and names the row; text keeps
@@ -236,8 +239,8 @@ class TopicsConfig(BaseModel):
 
     @property
     def needs_registry(self) -> bool:
-        """Whether some values are written with a schema that a registry keeps."""
-        return bool(self.registered)
+        """Whether keys, or some values, are written with a schema that a registry keeps."""
+        return bool(self.registered) or self.key_format != "json"
 
     @property
     def registered(self) -> str:
@@ -339,10 +342,9 @@ class Config(BaseModel):
                 "source.on_gap: rebackfill publishes tables again, which snapshot.mode: never forbids; change one"
             )
         if self.topics.needs_registry and self.registry is None:
-            raise ValueError(
-                f"topics.format: {self.topics.registered} needs a registry that keeps the schemas; "
-                "add registry: {url: …}"
-            )
+            format_ = self.topics.registered
+            option = f"format: {format_}" if format_ else f"key_format: {self.topics.key_format}"
+            raise ValueError(f"topics.{option} needs a registry that keeps the schemas; add registry: {{url: …}}")
         if self.topics.envelope == "debezium":
             self._check_envelope()
         if self.values.is_chosen:
@@ -352,6 +354,10 @@ class Config(BaseModel):
         return self
 
     def _check_envelope(self) -> None:
+        if self.topics.key_format != "json":
+            raise ValueError(
+                "topics.envelope: debezium has keys in JSON: leave out topics.key_format or topics.envelope"
+            )
         if self.topics.needs_registry:
             raise ValueError(
                 "topics.envelope: debezium writes JSON: leave out topics.format and topics.formats, or the envelope"

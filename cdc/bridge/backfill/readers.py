@@ -29,7 +29,7 @@ from cdc.bridge.source.giving_up import give_up
 from cdc.bridge.source.locks import naming_locks
 from cdc.bridge.source.table import TableInfo
 from cdc.contract.change import Column
-from cdc.contract.formats.json_format import JSON
+from cdc.contract.formats.topic_keys import key_texts
 from cdc.contract.snapshot import Snapshot
 
 
@@ -383,4 +383,4 @@ def _condition(task: Task) -> str | None:
 
 
 def _texts(keys: Sequence[bytes], columns: Sequence[Column]) -> list[tuple[bytes, ...] | None]:
-    return [JSON.key_texts(columns, key) for key in keys]
+    return [key_texts(columns, key) for key in keys]

@@ -9,7 +9,8 @@ the topic before the next row goes in. A topic begins anew when
 - the name has come to another table (dropped and made again, or two tables that swapped names): the rows of the former
   one are gone, and DROP TABLE is not in the stream;
 - the table comes back to a name that it had left: what happened meanwhile went elsewhere;
-- the configuration wants another format for its values: readers would have to expect both in one topic for ever.
+- the configuration wants another format for its values: readers would have to expect both in one topic for ever;
+- its keys get another format, or the schema of its keys another id: the same rows would have other keys.
 
 The stream itself says which columns are the key, where it can. Under REPLICA IDENTITY FULL it flags every column, and
 only today's catalog knows. The same columns in another order are the same key, and keep their first order.
@@ -35,7 +36,7 @@ from cdc.contract.key_identity import is_uncertain, key_change
 from cdc.contract.kinds import kind_of
 from cdc.contract.record import FormatName, SchemaColumn, TableSchema, WrittenSchema
 
-Cause: TypeAlias = Literal["key", "object", "return", "uncertain", "format"]
+Cause: TypeAlias = Literal["key", "object", "return", "uncertain", "format", "key-format", "key-id"]
 
 _WHY: Final = {
     "key": "its key is now ({new}), but its topic was written with ({old})",
@@ -43,6 +44,8 @@ _WHY: Final = {
     "return": "it was called {other} for a while",
     "uncertain": "nothing on record shows that its key column {column} is still the same column",
     "format": "its values are to be written as {new} now, but its topic was written as {old}",
+    "key-format": "its keys are to be written in {new} now, but its topic was written with keys in {old}",
+    "key-id": "the registry gives the schema of its keys the id {new} now, but its keys begin with the id {old}",
 }
 
 
@@ -106,6 +109,11 @@ class Successions:
         known = (definition for (name, _), definition in list(self._by_fingerprint.items()) if name == topic)
         return {each.schema_id: each for definition in known for each in definition.written}
 
+    def key_ids(self, topic: str) -> dict[int, WrittenSchema]:
+        """Returns every schema of the registry with which keys were written to the topic, by its id there."""
+        known = (definition.key_schema for (name, _), definition in list(self._by_fingerprint.items()) if name == topic)
+        return {each.schema_id: each for each in known if each is not None}
+
     @property
     def definitions(self) -> list[TableSchema]:
         """Every definition that a topic was written with."""
@@ -164,6 +172,8 @@ class Successions:
             return NewBeginning("key", _WHY["key"].format(new=", ".join(schema.key), old=", ".join(last.key)))
         if changed is None and _is_written_otherwise(last, schema):
             return NewBeginning("format", _WHY["format"].format(new=_in_words(schema), old=_in_words(last)))
+        if changed is None and last.key_schema != schema.key_schema:
+            return _other_column(last, schema, surely=True) or _other_keys(last.key_schema, schema.key_schema)
         return changed or _other_column(last, schema)
 
     def kept(self, schema: TableSchema, today: Sequence[SchemaColumn]) -> TableSchema:
@@ -204,14 +214,21 @@ def _in_words(definition: TableSchema) -> str:
     return f"{definition.format} in Debezium's envelope ({mark_of(definition.envelope)})"
 
 
-def _other_column(last: TableSchema, schema: TableSchema) -> NewBeginning | None:
-    """Returns why the key's columns are, or may be, other columns than those that had their names before."""
+def _other_keys(was: WrittenSchema | None, now: WrittenSchema | None) -> NewBeginning:
+    if was is not None and now is not None:
+        return NewBeginning("key-id", _WHY["key-id"].format(new=now.schema_id, old=was.schema_id))
+    new, old = ("json" if each is None else each.format for each in (now, was))
+    return NewBeginning("key-format", _WHY["key-format"].format(new=new, old=old))
+
+
+def _other_column(last: TableSchema, schema: TableSchema, *, surely: bool = False) -> NewBeginning | None:
+    """Returns why the key's columns are, or (not ``surely``) may be, other columns than those of their names before."""
     old, new = ({each.name: each for each in one.columns} for one in (last, schema))
     pairs = [(old[name], new[name]) for name in last.key if name in old and name in new]
     for was, now in pairs:
         if why := key_change(was, now):
             return NewBeginning("key", f"its key column {now.name} {why}")
-    for was, now in pairs:
+    for was, now in () if surely else pairs:
         if is_uncertain(was, now):
             return NewBeginning("uncertain", _WHY["uncertain"].format(column=now.name))
     return None

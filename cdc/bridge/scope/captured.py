@@ -29,7 +29,7 @@ from cdc.contract.membership import Membership
 from cdc.contract.naming import schemas_topic
 from cdc.contract.patterns import in_scope
 from cdc.contract.pgtypes import sql_type
-from cdc.contract.record import SchemaColumn, TableSchema
+from cdc.contract.record import SchemaColumn, TableSchema, WrittenSchema
 from cdc.contract.schema import formed, numbered, schema_column, schema_key, schema_value, table_schema
 from cdc.kafka.publish.topics import TopicAdmin
 from cdc.kafka.registry import SchemaRegistry
@@ -39,6 +39,12 @@ Produce = Callable[[str, bytes, bytes | None, bytes], None]
 _FOR_A_PERSON: Final[Mapping[Cause, str]] = {
     "key": "set source.on_gap: rebackfill and restart: the old keys are deleted and the table is published again under "
     "the new key; or give it another topic under topics.names",
+    "key-format": "set source.on_gap: rebackfill and restart: every key is deleted first, and the table is published "
+    "again under keys in the new format; or give it another topic under topics.names; or set topics.key_format back, "
+    "and to the same one in the configuration of every bridge of this name",
+    "key-id": "restore the registry with its ids; or, if they are lost, set source.on_gap: rebackfill and restart: "
+    "every key is deleted first, and the table is published again under keys with the new id; or give it another topic "
+    "under topics.names",
     "format": "set source.on_gap: rebackfill and restart: every key is deleted first, and the table is published again "
     "in the new format; or give it another topic under topics.names; or set its format back, and to the same one in "
     "the configuration of every bridge of this name",
@@ -177,8 +183,14 @@ class CapturedTables:
 
     def _encoder(self, relation: Relation, key: tuple[str, ...], topic: str, info: TableInfo) -> TableEncoder | None:
         """Returns the encoder of a relation; None if its values cannot be written, and the table is left out."""
+        try:
+            key_schema = self._key_schema(table_schema(relation, key, topic))
+        except (RegistryRefused, RegistryUnavailable) as error:
+            self._skip(info, error)
+            return None
         types = {column.name: sql_type(column) for column in relation.columns}
-        plain = table_schema(relation, key, topic, self._formats.values_of(relation.qualified_name, types))
+        forms = self._formats.values_of(relation.qualified_name, types)
+        plain = table_schema(relation, key, topic, forms, key_schema)
         schema = replace(
             plain,
             written=self.successions.written(topic, plain.fingerprint),
@@ -189,10 +201,9 @@ class CapturedTables:
         try:
             form = self._form(schema, relation)
         except (RegistryRefused, RegistryUnavailable) as error:
-            self._leave_out([self._unfit(info, error)])
-            self._missed = Demand(info.qualified_name, True, error.message)
+            self._skip(info, error)
             return None
-        encoder = TableEncoder(relation, key, topic, form)
+        encoder = TableEncoder(relation, key, topic, form, key_schema)
         if self.envelopes is not None and encoder.schema.envelope is not None:
             self.envelopes.learn(encoder.schema, relation.columns, encoder.schema.envelope)
             # If the stream sends no more than the key, the record's key has that, too
@@ -204,6 +215,15 @@ class CapturedTables:
     def with_old_rows(self) -> Collection[str]:
         """Topics whose records need the old row; grows with the tables."""
         return self.histories if self.envelopes is None else self._enveloped_whole
+
+    def _skip(self, info: TableInfo, error: CdcError) -> None:
+        """Leave a table out whose schema the registry does not take, with a backfill for what it misses."""
+        self._leave_out([self._unfit(info, error)])
+        self._missed = Demand(info.qualified_name, True, error.message)
+
+    def _key_schema(self, schema: TableSchema) -> WrittenSchema | None:
+        successions, topic = self.successions, schema.topic
+        return self._formats.key_schema(schema, successions.last(topic), successions.key_ids(topic))
 
     def _form(self, schema: TableSchema, relation: Relation) -> ValueForm | None:
         successions, topic = self.successions, schema.topic
@@ -223,12 +243,13 @@ class CapturedTables:
         """
         unfit = []
         for info in tables:
-            if self._formats.name_of(info.qualified_name) == "json":
+            if self._config.topics.key_format == "json" and self._formats.name_of(info.qualified_name) == "json":
                 continue
             relation = shape_of(connection, info, self._config.source.publication)
             topic = state_topic(self._config, info.namespace, info.name)
             try:
                 schema = table_schema(relation, info.key, topic)
+                self._key_schema(schema)
                 self._form(schema, relation)
             except (RegistryRefused, RegistryUnavailable) as error:
                 unfit.append(self._unfit(info, error))
@@ -376,12 +397,17 @@ class CapturedTables:
         topic = state_topic(self._config, info.namespace, info.name)
         forms = self._formats.values_of(info.qualified_name, {each.name: each.sql_type for each in columns})
         today = TableSchema("", info.namespace, info.name, topic, info.key, formed(columns, forms), info.oid)
-        return replace(
+        today = replace(
             today,
             format=self._formats.name_of(today.qualified_name),
             envelope=self._formats.envelope,
             is_connects=forms.is_connects,
         )
+        try:
+            return replace(today, key_schema=self._key_schema(today))
+        except (RegistryRefused, RegistryUnavailable):  # which is said when the next row needs the schema
+            last = self.successions.last(topic)
+            return replace(today, key_schema=None if last is None else last.key_schema)
 
     def _mark(self, info: TableInfo, columns: Sequence[SchemaColumn]) -> tuple[str, tuple[SchemaColumn, ...]]:
         return info.qualified_name, tuple(each for each in columns if each.name in info.key)

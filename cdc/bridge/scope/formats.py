@@ -8,6 +8,11 @@ topic makes anybody ask the registry.
 A registry that was restored may have another schema under an id on record. So each id is compared once a session, if
 the registry answers. A schema that it does not know is registered anew; rows with the former id remain.
 
+Keys with a schema are another matter: with another id, a row would get a second key, which compaction never removes.
+So the id of a topic's key schema is pinned: the definition on record says it, and the bridge writes no other. If the
+registry does not have the schema under this id any more, the schema gets another one, and the topic has to begin anew
+(``order.succession``), which a person decides.
+
 A registry that is away, or that refuses a schema, must not stop the other tables. So such a table is left out, with a
 backfill on record for the rows that it misses, and comes back once the registry takes its schema.
 """
@@ -145,6 +150,38 @@ class TableFormats:
         registered_writer = form.writer(columns, text, written.schema_id)
         return ValueForm(name, registered_writer, (*others, written), None, schema.was_enveloped)
 
+    def key_schema(
+        self, schema: TableSchema, last: TableSchema | None = None, ids: Mapping[int, WrittenSchema] | None = None
+    ) -> WrittenSchema | None:
+        """Returns the schema of a table's keys with its id; None if they are JSON.
+
+        Args:
+            schema: the definition.
+            last: the definition with which the topic was last written, if there is one: it pins the id.
+            ids: all schemas with which keys were written to the topic, by their ids.
+
+        Raises:
+            RegistryUnavailable: the registry has to register the schema, and does not answer.
+            RegistryRefused: the registry does not take the schema.
+        """
+        if self._config.topics.key_format == "json":
+            return None
+        # Only who has keys in Avro pays for its import
+        from cdc.contract.formats.avro.keys import key_record, key_schema
+
+        config, form, text = self._config.registry, registered("avro"), key_schema(schema, self._config.name)
+        assert config is not None  # the configuration refuses a format without a registry
+        pinned = None if last is None else last.key_schema
+        if pinned is not None and pinned.text == text and self._agrees(pinned, form):
+            return pinned
+        name = subject(schema.topic, key_record(schema, self._config.name), config.subjects, config.context, "key")
+        number = self._asked(lambda registry: registry.register(name, form.kind, text))
+        written = WrittenSchema(number, text, "avro")
+        if (ids or {}).get(number, written) != written:
+            raise _given_twice(schema.topic, "keys", number)
+        self._compared.add(written)
+        return written
+
     def subject(self, schema: TableSchema, form: RegisteredFormat) -> str:
         """Returns the registry's subject of a table's schemas."""
         config = self._config.registry
@@ -183,11 +220,7 @@ class TableFormats:
         number = self._asked(lambda registry: registry.register(self.subject(schema, form), form.kind, new.text))
         written = new._replace(schema_id=number)
         if ids.get(number, written) != written:
-            raise RegistryRefused(
-                f"the registry gives the schema id {number}, but topic {schema.topic} has values that begin with this "
-                "id and have another schema",
-                remedy="restore the registry with its ids; or give the table another topic under topics.names",
-            )
+            raise _given_twice(schema.topic, "values", number)
         self._compared.add(written)
         return written
 
@@ -212,14 +245,7 @@ class TableFormats:
 
         A registry that is away, or does not let us in any more, must not stop rows whose schemas are known.
         """
-        if written in self._compared:
-            return True
-        try:
-            found = self._asked(lambda registry: registry.text_of(written.schema_id))
-        except (RegistryUnavailable, RegistryRefused):
-            return True
-        self._compared.add(written)
-        if found is not None and form.is_same(found, written.text):
+        if self._agrees(written, form):
             return True
         log.warning(
             "the registry does not have a schema under its id any more: it is registered anew",
@@ -231,6 +257,19 @@ class TableFormats:
         )
         return False
 
+    def _agrees(self, written: WrittenSchema, form: RegisteredFormat) -> bool:
+        """Whether the registry has a schema under its id. If it does not say, it may. Asks once a session."""
+        if written in self._compared:
+            return True
+        try:
+            found = self._asked(lambda registry: registry.text_of(written.schema_id))
+        except (RegistryUnavailable, RegistryRefused):
+            return True
+        if found is None or not form.is_same(found, written.text):
+            return False
+        self._compared.add(written)
+        return True
+
     def _asked(self, question: Callable[[Registry], Answer]) -> Answer:
         assert self._registry is not None  # the configuration refuses a format without a registry
         if self._away is not None and self._clock() < self._asks_again_at:
@@ -240,6 +279,14 @@ class TableFormats:
         except RegistryUnavailable as error:
             self._away, self._asks_again_at = error, self._clock() + _PAUSE_S
             raise
+
+
+def _given_twice(topic: str, what: str, number: int) -> RegistryRefused:
+    return RegistryRefused(
+        f"the registry gives the schema id {number}, but topic {topic} has {what} that begin with this id and have "
+        "another schema",
+        remedy="restore the registry with its ids; or give the table another topic under topics.names",
+    )
 
 
 def _form_of(kind: Kind, chosen: Forms) -> ColumnForm:

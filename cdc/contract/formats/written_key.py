@@ -53,7 +53,7 @@ def key_bytes(values: Mapping[str, str], columns: Sequence[tuple[str, str]]) -> 
     """
     texts = [canonical_text(name, sql_type, values[name]).encode() for name, sql_type in columns]
     try:
-        key = JSON.writer([_column(name, sql_type) for name, sql_type in columns]).encode(tuple(texts))
+        key = JSON.writer([column_of(name, sql_type) for name, sql_type in columns]).encode(tuple(texts))
         members(key.decode())  # documents and elements of arrays are put into it unread; a server's are always valid
     except NOT_ENCODABLE as error:
         raise ValueError(f"a value is not valid for its column's type ({error})") from error
@@ -153,7 +153,8 @@ def _text(raw: str) -> str:
     return _STRING.decode(raw) if raw.startswith('"') else raw
 
 
-def _column(name: str, sql_type: str) -> Column:
+def column_of(name: str, sql_type: str) -> Column:
+    """Returns a key column of this type, as ``__schemas`` spells it, in the form in which the stream describes it."""
     match = _BUILT_IN.fullmatch(sql_type)
     if match is None:
         return Column(name, 0, -1, "other.type", True)  # a type that is not built in is a string

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import fastavro
@@ -19,6 +20,8 @@ from cdc.lab.proof.comparison import FORMS
 from cdc.lab.proof.json_texts import moment_text, number_text
 from cdc.lab.proof.server_text import FormError, TypeForm
 from cdc.lab.proof.topic_side import ReadFields
+
+_MANGLED: Final = re.compile("_u([0-9A-Fa-f]+)_")
 
 
 class _Column(NamedTuple):
@@ -46,6 +49,8 @@ def reader_of(text: str) -> ReadFields:
 
 
 def _column(field: Mapping[str, Any]) -> _Column:
+    if "pg" not in field:  # keys have as little in their schema as they can
+        return _Column(_MANGLED.sub(lambda found: chr(int(found[1], 16)), field["name"]), False, False, False)
     sql_type = field["pg"]["type"]
     is_document = FORMS.get(sql_type.removesuffix("[]")) is TypeForm.DOCUMENT
     return _Column(field["pg"]["name"], sql_type.endswith("[]"), is_document, '"float"' in json.dumps(field["type"]))

@@ -69,7 +69,9 @@ class TopicCopy:
         """Add a committed record; the records of a partition must come in their order."""
         key = record.key or b""
         lsn, seq, fields = read_header(record.header)
-        coordinates = f"{record.topic}[{record.partition}]@{record.offset} {key.decode()} {lsn}#{seq}"
+        coordinates = (
+            f"{record.topic}[{record.partition}]@{record.offset} {key.decode(errors='backslashreplace')} {lsn}#{seq}"
+        )
         if (lsn, seq) < self._last.get(record.partition, (0, 0)):
             self.backward.append(coordinates)
         is_deleted = record.value is None or ("envelope" in fields and _says_deleted(record.value))
@@ -88,10 +90,19 @@ class TopicCopy:
             self.live[key] = LiveRow(record.value, frozenset(map(int, nulls.split(","))) if nulls else frozenset())
 
     def read(self, fields: ReadFields) -> None:
-        """Make JSON of the rows that are something else."""
-        for key, row in self.live.items():
-            if (found := fields(row.value)) is not None:
-                self.live[key] = row._replace(value=_as_object(found))
+        """Make JSON of the rows, and of their keys, that are something else.
+
+        Raises:
+            FormError: a row is there under two keys.
+        """
+        live: dict[bytes, LiveRow] = {}
+        for raw, row in self.live.items():
+            of_key, found = fields(raw) if raw.startswith(b"\0") else None, fields(row.value)
+            key = raw if of_key is None else _as_object(of_key)
+            if key in live:
+                raise FormError(f"two keys are {key.decode()}; one of them is {raw!r}")
+            live[key] = row if found is None else row._replace(value=_as_object(found))
+        self.live = live
 
 
 def _says_deleted(envelope: bytes) -> bool:

@@ -17,8 +17,8 @@ from cdc.bridge.scope.definitions import definitions_of
 from cdc.bridge.source.catalog import find_tables
 from cdc.bridge.source.connect import LOOK_S
 from cdc.bridge.source.locks import naming_locks
-from cdc.contract.formats.json_format import JSON
 from cdc.contract.formats.opener import ValueOpener
+from cdc.contract.formats.topic_keys import TopicKeys, key_texts
 from cdc.contract.header import parse_header
 from cdc.contract.history import members
 from cdc.contract.naming import history_topic
@@ -51,22 +51,22 @@ def key_facts(config: Config, table: str, text: str) -> dict[str, Any]:
     """
     schemas = definitions_of(config, table)
     options, topic = config.kafka.client_options(), schemas[-1].topic
-    key = record_key(text, schemas, "the key")
-    key = key_in_topic(options, topic, key, key_columns(schemas, key))
+    keys, key = TopicKeys(schemas), record_key(text, schemas, "the key")
+    key = key_in_topic(options, topic, key, key_columns(schemas, key), keys)
     return {
-        "key": key.decode(),
-        "topic": _record(options, topic, key, ValueOpener(schemas)),
+        "key": keys.json(key).decode(),
+        "topic": _record(options, topic, key, ValueOpener(schemas), keys),
         "source": _row(config, table, key),
         "history": _history(config, topic, key, schemas),
     }
 
 
-def _record(options: Mapping[str, Any], topic: str, key: bytes, opener: ValueOpener) -> dict[str, Any]:
+def _record(options: Mapping[str, Any], topic: str, key: bytes, opener: ValueOpener, keys: TopicKeys) -> dict[str, Any]:
     found = newest_of_key(options, topic, key, is_ours=True)
     if not found:
         return {"topic": topic, "row": None, "why": "no record of this key"}
     stored = found[-1]
-    shown, header = of_table(stored, opener), parse_header(stored.header)
+    shown, header = of_table(stored, opener, keys), parse_header(stored.header)
     return {
         "topic": topic,
         "partition": shown.partition,
@@ -98,7 +98,7 @@ def _row(config: Config, table: str, key: bytes) -> dict[str, Any]:
                     conn,
                     infos[0],
                     source.publication,
-                    lambda columns: [JSON.key_texts(columns, key)],
+                    lambda columns: [key_texts(columns, key)],
                     lambda _: True,
                     None,
                 )

@@ -62,10 +62,15 @@ def describe_deployment(config: Config, wanted: Sequence[str] = ()) -> JobDeploy
         wanted: tables as ``schema.table``; empty for all captured tables.
 
     Raises:
-        ConfigError: a wanted table is not captured, or a server's address does not suit a JDBC driver.
+        ConfigError: keys are in Avro, a wanted table is not captured, or a server's address is not for a JDBC driver.
         SourceRefused: a table cannot be captured or read.
         SourceUnavailable: the source does not answer.
     """
+    if config.topics.key_format != "json":
+        raise ConfigError(
+            f"topics.key_format is {config.topics.key_format}, and jobs on Spark read keys in JSON only",
+            remedy="compare topic and table with a replica that cdc sink fills from this topic",
+        )
     with connect(config.source.connection(), application_name=_APPLICATION) as conn:
         infos = _chosen(choose(conn, config, None).tables, wanted)
         replicas, histories = _replica_names(config, infos), history_topics(config, infos)

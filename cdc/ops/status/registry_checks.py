@@ -14,6 +14,7 @@ from cdc.bridge.scope.topics import state_topic
 from cdc.bridge.source.connect import LOOK_S, connect
 from cdc.bridge.source.preflight import Finding
 from cdc.bridge.source.table import TableInfo
+from cdc.contract.formats.avro.keys import key_record, key_schema
 from cdc.contract.formats.registered import registered
 from cdc.contract.naming import schemas_topic, subject
 from cdc.contract.record import TableSchema
@@ -27,9 +28,10 @@ _APPLICATION = "cdc check"
 
 
 def check_registry(config: Config, tables: Sequence[TableInfo]) -> list[Finding]:
-    """Returns findings about the registry; if no table is known that is not written as JSON, only what is missing."""
+    """Returns findings about the registry; if no table is known that needs it, only what is missing."""
     findings: list[Finding] = []
-    others = [each for each in tables if config.topics.format_of(each.qualified_name) != "json"]
+    has_keys = config.topics.key_format != "json"
+    others = [each for each in tables if has_keys or config.topics.format_of(each.qualified_name) != "json"]
     if config.registry is None:
         return findings
     if not others:  # the source may not have told which tables there are
@@ -41,9 +43,11 @@ def check_registry(config: Config, tables: Sequence[TableInfo]) -> list[Finding]
         mode = registry.compatibility(subject(topic, context=config.registry.context))
         findings.append(Finding("OK", "connection", f"{config.registry.url} answers, compatibility {mode}"))
         written = _written(config)
+        last = {each.topic: each for each in written}
         for definition in written:
             findings += _moved(registry, definition)
-        last = {each.topic: each for each in written}
+        for definition in last.values():
+            findings += _moved_keys(registry, definition)
         with connect(config.source.connection(), application_name=_APPLICATION, lock_timeout_s=LOOK_S) as conn:
             for info in others:
                 with failing(findings, f"table {info.qualified_name}"):
@@ -62,6 +66,10 @@ def _schema(
     topic = state_topic(config, info.namespace, info.name)
     schema = table_schema(shape_of(conn, info, config.source.publication), info.key, topic)
     name = config.topics.format_of(info.qualified_name)
+    if config.topics.key_format != "json" and (finding := _key_schema(config, registry, schema)) is not None:
+        return finding
+    if name == "json":
+        return Finding("OK", f"table {info.qualified_name}", "the schema of its keys fits")
     form = registered(name)
     text = form.schema(schema, config.name, config.topics.beyond)
     before = last.get(topic)
@@ -99,11 +107,50 @@ def _written(config: Config) -> list[TableSchema]:
         known = read_definitions(BrokerAdmin(config.kafka.client_options()), schemas_topic(config.name))
     except CdcError:
         return []  # which the checks of Kafka tell
-    return [each for each in known if each.format != "json"]
+    return [each for each in known if each.format != "json" or each.key_schema is not None]
+
+
+def _key_schema(config: Config, registry: SchemaRegistry, schema: TableSchema) -> Finding | None:
+    """Returns why the registry does not take the schema of a table's keys; None if it does."""
+    assert config.registry is not None
+    record = key_record(schema, config.name)
+    where = subject(schema.topic, record, config.registry.subjects, config.registry.context, "key")
+    problems = registry.problems(where, "AVRO", key_schema(schema, config.name))
+    if not problems:
+        return None
+    return Finding(
+        "FAIL",
+        f"table {schema.qualified_name}",
+        f"the schema of its keys does not fit subject {where}: {'; '.join(problems)}",
+        "undo the change of its key; or give the table another topic under topics.names; or set the compatibility of "
+        f"subject {where} to NONE",
+    )
+
+
+def _moved_keys(registry: SchemaRegistry, definition: TableSchema) -> list[Finding]:
+    """Returns a failure if the registry gives another answer, or none, for the id that a topic's keys begin with."""
+    pinned = definition.key_schema
+    if pinned is None:
+        return []
+    found = registry.text_of(pinned.schema_id)
+    if found is not None and registered(pinned.format).is_same(found, pinned.text):
+        return []
+    what = "the registry does not know it" if found is None else "the registry has another schema under it"
+    return [
+        Finding(
+            "FAIL",
+            f"schema {pinned.schema_id}",
+            f"keys in topic {definition.topic} begin with this id, but {what}: it was restored, or is another one",
+            "restore the registry with its ids; or, if they are lost, set source.on_gap: rebackfill and restart the "
+            "bridge, which deletes every key and publishes the table again",
+        )
+    ]
 
 
 def _moved(registry: SchemaRegistry, definition: TableSchema) -> list[Finding]:
     """Returns a failure if the registry gives another answer, or none, for the id that the newest values begin with."""
+    if definition.format == "json":
+        return []
     schema_id, text, name = definition.written[-1]
     found = registry.text_of(schema_id)
     if found is not None and registered(name).is_same(found, text):

@@ -11,6 +11,7 @@ from psycopg import sql
 from cdc.contract.formats.format import ReadColumn
 from cdc.contract.formats.json_format import JSON
 from cdc.contract.formats.opener import ValueOpener
+from cdc.contract.formats.topic_keys import TopicKeys
 from cdc.contract.header import is_of_no_row, schema_of
 from cdc.contract.ports import StoredRecord
 from cdc.contract.record import TableSchema
@@ -90,7 +91,7 @@ class TableStatements:
         self._row_form = RowForm([*map(_formed, written)], generated, definitions, is_positioned=has_spellings)
         self._key_form = RowForm([_formed(by_name[each]) for each in key])
         self._former_keys, self._former_definitions = former_keys(schemas), former_definitions(schemas)
-        self._opener = ValueOpener(schemas)
+        self._opener, self._keys = ValueOpener(schemas), TopicKeys(schemas)
         target = sql.Identifier(*name)
         rows, keys = sql.Identifier("pg_temp", f"cdc rows {number}"), sql.Identifier("pg_temp", f"cdc keys {number}")
         self.target, self.key, self.staged_rows = target, key, rows
@@ -146,6 +147,8 @@ class TableStatements:
             # An envelope may say that its row was deleted; its tombstone comes with the next batch
             tombstones += [each for each in upserts if each.value is None]
             upserts = [each for each in upserts if each.value is not None]
+        if self._keys.is_needed:
+            tombstones = [self._with_key_in_json(record) for record in tombstones]
         new, others = ((), upserts) if fresh is None else fresh.split(topic, upserts)
         return RenderedBatch(
             topic,
@@ -164,12 +167,23 @@ class TableStatements:
         except ValueError as error:
             raise RecordRejected(record, str(error)) from error
 
+    def _with_key_in_json(self, record: StoredRecord) -> StoredRecord:
+        try:
+            return record._replace(key=self._keys.json(record.key or b""))
+        except ValueError as error:
+            raise RecordRejected(record, str(error)) from error
+
     def _is_former(self, key: bytes, header: bytes) -> bool:
         """Returns whether a record was written under a former key of the table. These records are left out."""
-        if schema_of(header) in self._former_definitions:
+        if schema_of(header) in self._former_definitions or self._keys.is_former(key):
             return True
         # Bytes that are not a key have no members here; rendering rejects them
-        return bool(self._former_keys) and JSON.members(key) in self._former_keys
+        if not self._former_keys:
+            return False
+        try:
+            return JSON.members(self._keys.json(key)) in self._former_keys
+        except ValueError:
+            return False
 
 
 def _last_of_each_key(records: Sequence[StoredRecord]) -> dict[bytes, StoredRecord]:

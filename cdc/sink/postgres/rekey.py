@@ -46,12 +46,12 @@ def former_definitions(schemas: Sequence[TableSchema]) -> frozenset[str]:
 
 
 def _has_other_keys(was: TableSchema, now: TableSchema) -> bool:
-    """Returns whether the two definitions write the same key differently (``contract.key_identity``).
+    """Returns whether the two definitions write the same key differently, by ``contract.key_identity`` or its schema.
 
     If they do, the bridge has begun the topic anew. A column that only changed its position writes the same values as
     the same bytes, so to the same partition, which keeps their order.
     """
-    if set(was.key) != set(now.key):
+    if set(was.key) != set(now.key) or was.key_schema != now.key_schema:
         return True
     old, new = ({each.name: replace(each, number=0) for each in one.columns} for one in (was, now))
     return any(key_change(old[name], new[name]) for name in now.key)

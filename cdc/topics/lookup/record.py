@@ -10,6 +10,7 @@ import msgspec
 from cdc.base.errors import DecodeError
 from cdc.base.lsn import LSN
 from cdc.contract.formats.opener import ValueOpener
+from cdc.contract.formats.topic_keys import TopicKeys
 from cdc.contract.header import parse_header
 from cdc.contract.ports import StoredRecord
 
@@ -36,14 +37,14 @@ class Shown(NamedTuple):
     ts: int | None
 
 
-def of_table(record: StoredRecord, opener: ValueOpener) -> Shown:
+def of_table(record: StoredRecord, opener: ValueOpener, keys: TopicKeys) -> Shown:
     """Reads a record that the bridge wrote.
 
     Raises:
         DecodeError: another program wrote the record, or its value is damaged.
     """
-    key = record.key or b""
     try:
+        key = _in_json(record.key or b"", keys)
         header = parse_header(record.header)
         value = _opened(record, opener)
         if not _is_object(key) or not (value is None or _is_object(value)):
@@ -59,6 +60,15 @@ def of_table(record: StoredRecord, opener: ValueOpener) -> Shown:
         ) from error
     place = (record.topic, record.partition, record.offset)
     return Shown(*place, _one_line(key), None if value is None else _one_line(value), header.op, header.lsn, header.ts)
+
+
+def _in_json(key: bytes, keys: TopicKeys) -> bytes:
+    try:
+        return keys.json(key)
+    except ValueError as error:
+        raise DecodeError(
+            str(error), remedy="find out who else writes to this topic; cdc backfill --sweep deletes such keys"
+        ) from error
 
 
 def _opened(record: StoredRecord, opener: ValueOpener) -> bytes | None:

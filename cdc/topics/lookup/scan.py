@@ -7,6 +7,7 @@ from contextlib import closing
 from typing import Any, Final
 
 from cdc.base.errors import TopicUnavailable
+from cdc.contract.formats.topic_keys import TopicKeys
 from cdc.contract.formats.written_key import equal_keys
 from cdc.contract.partition import partition_of
 from cdc.contract.ports import Partition, StoredRecord
@@ -35,7 +36,7 @@ def newest_of_key(
     Args:
         options: librdkafka settings, ``bootstrap.servers`` among them.
         topic: the topic's name.
-        key: the record key.
+        key: the record key, as it is in the topic.
         is_ours: the bridge writes the topic, so only the key's own partition is read.
         is_equal: says which other keys are equal to this one; they may lie in any partition.
         show: called several times a second with the offsets that were read, and with how many there are.
@@ -70,26 +71,30 @@ def key_in_topic(
     topic: str,
     key: bytes,
     columns: Sequence[tuple[str, str]],
+    keys: TopicKeys,
     show: Callable[[int, int], None] = lambda *_: None,
 ) -> bytes:
-    """Returns the key as the topic spells it. If the topic has several equal keys, returns the one that has a row.
+    """Returns the key's bytes in the topic, as the topic spells it.
+
+    If the topic has several equal keys, returns the one that has a row.
 
     Args:
         options: librdkafka settings, ``bootstrap.servers`` among them.
         topic: the topic of a table.
-        key: the key as somebody asks for it.
+        key: the key as somebody asks for it, in JSON.
         columns: name and type of the key columns; the type as ``__schemas`` spells it.
+        keys: translates the topic's keys.
         show: as for ``newest_of_key``.
 
     Raises:
         TopicRefused: the topic does not exist, or we may not read it.
         TopicUnavailable: no broker answers, or a Kafka transaction hides the end for minutes.
     """
-    is_equal = equal_keys(key, columns)
+    is_equal, raw = equal_keys(key, columns), keys.wire(key)
     if is_equal is None:
-        return key
-    found = newest_of_key(options, topic, key, is_ours=True, is_equal=is_equal, show=show)
-    return (found[-1].key or key) if found else key
+        return raw
+    found = newest_of_key(options, topic, raw, is_ours=True, is_equal=keys.reading(is_equal), show=show)
+    return (found[-1].key or raw) if found else raw
 
 
 def follow(

@@ -13,6 +13,7 @@ from cdc.base.errors import CdcError, ConfigError, TopicRefused
 from cdc.base.lsn import LSN
 from cdc.base.table_names import parts
 from cdc.base.web.problem import Problem, sentences
+from cdc.contract.formats.topic_keys import TopicKeys
 from cdc.contract.formats.written_key import key_json
 from cdc.contract.naming import history_topic, schemas_topic
 from cdc.contract.patterns import in_scope
@@ -87,7 +88,7 @@ class Past:
         admin = BrokerAdmin(options)
         schemas = _of_topic(read_definitions(admin, schemas_topic(self._config.name)), table.topic)
         wanted = record_key(key_json(key, [(column.name, column.sql_type) for column in table.key]), schemas)
-        wanted = key_in_topic(options, table.topic, wanted, key_columns(schemas, wanted))
+        wanted = key_in_topic(options, table.topic, wanted, key_columns(schemas, wanted), TopicKeys(schemas))
         scan = KeyScan(admin, table.topic, history_topic(table.topic), wanted)
         trail = scan.trail(schemas)
         return row_at(trail, moment, lambda: scan.current(trail))

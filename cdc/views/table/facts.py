@@ -60,11 +60,13 @@ class KeyColumn(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         is_exact: whether keys are told apart by their spelling; False in stores of earlier versions.
+        schema_id: the id of the registry's schema with which the topic's keys begin; None if they are JSON.
     """
 
     name: str
     sql_type: str
     is_exact: bool = False
+    schema_id: int | None = None
 
 
 SHOWN_KEY: Final = 200

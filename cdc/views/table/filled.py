@@ -160,6 +160,8 @@ class FilledTable:
     def read(self, records: Sequence[StoredRecord]) -> TableChanges:
         """Returns what records change, and changes nothing itself."""
         assert self._form is not None
+        if self._form.with_json_keys is not None:
+            records = self._form.with_json_keys(records)
         return changes(self.facts.topic, records, self._form, self._indexes)
 
     def apply(self, transaction: Transaction, batch: TableChanges) -> None:
@@ -235,7 +237,8 @@ def _standing(facts: TableFacts, feed: FeedTopic) -> tuple[State, str]:
     return "exact", ""
 
 
-def _places(key: Sequence[KeyColumn]) -> list[tuple[str, bool, bool]]:
-    """Returns what in a key decides where rows are stored."""
+def _places(key: Sequence[KeyColumn]) -> list[tuple[str, bool, bool, int | None]]:
+    """Returns what in a key decides where rows are stored, and which records are theirs."""
     form = KeyForm([(column.name, column.sql_type) for column in key])
-    return list(zip(form.names, form.floats, (column.is_exact for column in key), strict=True))
+    others = ((column.is_exact, column.schema_id) for column in key)
+    return [(name, is_float, *rest) for name, is_float, rest in zip(form.names, form.floats, others, strict=True)]

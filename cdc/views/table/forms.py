@@ -6,12 +6,15 @@ import base64
 import json
 import re
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any, Final, NoReturn
 
 import msgspec
 import orjson
 
 from cdc.contract.formats.opener import ValueOpener
+from cdc.contract.formats.topic_keys import TopicKeys
+from cdc.contract.ports import StoredRecord
 from cdc.views.table.facts import KeyColumn, KeyKind, ValueKind
 from cdc.views.table.keys import KeyForm, order_of, raw_order
 from cdc.views.table.records import RecordForm
@@ -26,6 +29,7 @@ def table_form(
     key: Sequence[KeyColumn],
     former: Collection[tuple[str, ...]] = (),
     opener: ValueOpener | None = None,
+    keys: TopicKeys | None = None,
 ) -> RecordForm:
     """The form of a topic that the bridge writes.
 
@@ -33,6 +37,7 @@ def table_form(
         key: the key columns of its table.
         former: keys that the table had earlier.
         opener: makes JSON of values in another format; None if there are none.
+        keys: makes JSON of keys in another format; None if there are none.
     """
     names = tuple(column.name for column in key)
     form = KeyForm([(column.name, column.sql_type) for column in key])
@@ -57,7 +62,21 @@ def table_form(
         return None if found is None else json_object(found)
 
     read_value = _plain_object if opener is None else opened
-    return RecordForm(read_key, read_value, evidence, is_former if former else _never)
+    with_json_keys = None if keys is None else partial(_with_json_keys, keys)
+    return RecordForm(read_key, read_value, evidence, is_former if former else _never, with_json_keys)
+
+
+def _with_json_keys(keys: TopicKeys, records: Sequence[StoredRecord]) -> Sequence[StoredRecord]:
+    return [_with_json_key(keys, each) for each in records if each.key is None or not keys.is_former(each.key)]
+
+
+def _with_json_key(keys: TopicKeys, record: StoredRecord) -> StoredRecord:
+    if record.key is None:
+        return record
+    try:
+        return record._replace(key=keys.json(record.key))
+    except ValueError:
+        return record  # no JSON either: whoever reads the key says so
 
 
 def topic_form(key: KeyKind, value: ValueKind) -> RecordForm:

@@ -34,12 +34,14 @@ class RecordForm(NamedTuple):
         evidence: a record's header → the LSN of its commit as JSON text, and µs since 1970.
         is_former: whether a key that does not fit was valid in a former definition of the table: such records are
             ignored.
+        with_json_keys: records with keys in JSON, without those of a former form; None if all keys are JSON.
     """
 
     key: Callable[[bytes], tuple[bytes, bytes]]
     value: Callable[[bytes, bytes], bytes | None]
     evidence: Callable[[bytes], tuple[bytes, int]]
     is_former: Callable[[bytes], bool]
+    with_json_keys: Callable[[Sequence[StoredRecord]], Sequence[StoredRecord]] | None = None
 
 
 class NewRow(NamedTuple):

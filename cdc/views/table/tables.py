@@ -8,6 +8,7 @@ from typing import Final
 from cdc.base.errors import ConfigError
 from cdc.base.table_names import parts
 from cdc.contract.formats.opener import ValueOpener
+from cdc.contract.formats.topic_keys import TopicKeys
 from cdc.contract.ports import Beginning, CutStanding, ReplicaTable
 from cdc.contract.record import TableSchema
 from cdc.contract.table_states import TableState, at_cut
@@ -178,12 +179,13 @@ class FilledTables:
             self._renamed += (table.facts.name, name)
             table.rename(name)
         types = {column.name: column.sql_type for column in newest.columns}
-        key = [KeyColumn(each, types[each], is_exact=is_respelled(types[each])) for each in newest.key]
+        schema_id = None if newest.key_schema is None else newest.key_schema.schema_id
+        key = [KeyColumn(each, types[each], is_respelled(types[each]), schema_id) for each in newest.key]
         former = frozenset(each.key for each in schemas) - {newest.key}
         indexes = Indexes(self._checked(name, schemas), types)
         columns = [KeyColumn(column.name, column.sql_type) for column in newest.columns]
-        opener = ValueOpener(schemas)
-        form = table_form(key, former, opener if opener.is_needed else None)
+        opener, keys = ValueOpener(schemas), TopicKeys(schemas)
+        form = table_form(key, former, opener if opener.is_needed else None, keys if keys.is_needed else None)
         table.describe(form, key, columns, indexes)
 
     def _checked(self, name: str, schemas: Sequence[TableSchema]) -> Sequence[Sequence[str]]:

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from cdc.cli.cli import app
 from cdc.contract.formats.opener import ValueOpener
+from cdc.contract.formats.topic_keys import TopicKeys
 from cdc.contract.naming import topic_name
 from cdc.topics.lookup.record import of_table
 from tests.integration.living.conftest import Living
@@ -37,7 +38,7 @@ def live(living: Living) -> Iterator[Deployment]:
 def notes(live: Deployment, namespace: str, name: str) -> set[str]:
     """What the topic of a table says of its rows."""
     records = read_records(live.bootstrap, [topic_name(live.name, namespace, name)])
-    rows = [of_table(each, ValueOpener([])).row for each in records if each.value is not None]
+    rows = [of_table(each, ValueOpener([]), TopicKeys([])).row for each in records if each.value is not None]
     return {json.loads(row)["note"] for row in rows if row is not None}
 
 

@@ -79,6 +79,7 @@ DEFAULTS = {
     "topics.names": {},
     "topics.format": "json",
     "topics.formats": {},
+    "topics.key_format": "json",
     "topics.beyond": "refuse",
     "topics.envelope": "plain",
     "topics.cloudevents": False,
@@ -149,6 +150,7 @@ ACCEPTED = [
     ("topics.format", "json-schema"),
     ("topics.format", "protobuf"),
     ("topics.formats", {"public.orders": "avro", "public.notes": "json", "public.tags": "protobuf"}),
+    ("topics.key_format", "avro"),
     ("topics.beyond", "text"),
     ("topics.envelope", "debezium"),
     ("topics.cloudevents", True),
@@ -223,6 +225,7 @@ REFUSED = [
     ("topics.names", {"public.a": "shop.__progress"}, "or an internal topic"),
     ("topics.format", "xml", "should be 'json', 'avro', 'protobuf' or 'json-schema'"),
     ("topics.formats", {"orders": "avro"}, "write schema.table, for instance public.orders"),
+    ("topics.key_format", "protobuf", "should be 'json' or 'avro'"),
     ("topics.beyond", "round", "should be 'refuse' or 'text'"),
     ("topics.cloudevents", "structured", "should be a valid boolean"),
     ("topics.envelope", "cloudevents", "should be 'plain' or 'debezium'"),
@@ -407,7 +410,8 @@ def test_a_gap_cannot_be_healed_where_no_snapshot_may_be_taken(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    "topics", [{"format": "json-schema"}, {"format": "protobuf"}, {"formats": {"public.a": "avro"}}]
+    "topics",
+    [{"format": "json-schema"}, {"format": "protobuf"}, {"formats": {"public.a": "avro"}}, {"key_format": "avro"}],
 )
 def test_a_format_with_schemas_needs_a_registry(tmp_path: Path, topics: dict[str, Any]) -> None:
     path = tmp_path / "cdc.yaml"
@@ -430,6 +434,10 @@ def test_a_table_may_have_another_format(tmp_path: Path) -> None:
     ("more", "said"),
     [
         ({"topics": {"format": "avro"}}, r"topics\.envelope: debezium writes JSON: leave out topics\.format"),
+        (
+            {"topics": {"key_format": "avro"}},
+            r"debezium has keys in JSON: leave out topics\.key_format",
+        ),
         ({"topics": {"history": ["public.a"]}}, r"a history cannot hold envelopes: leave out topics\.history"),
         ({"topics": {"beyond": "text"}}, r"topics\.beyond: text has no place in Debezium's types"),
         ({"delivery": "idempotent"}, r"topics\.envelope: debezium needs delivery: transactional"),

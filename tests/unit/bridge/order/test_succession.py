@@ -117,6 +117,33 @@ def test_other_forms_begin_the_topic_anew_and_other_columns_do_not() -> None:
     assert successions.new_beginning(replace(formed({}), columns=more)) is None
 
 
+def test_another_form_of_keys_begins_the_topic_anew() -> None:
+    """Else a row would have two keys."""
+    pinned, other = WrittenSchema(7, "{}", "avro"), WrittenSchema(8, "{}", "avro")
+    in_avro, elsewhere = replace(written("a"), key_schema=pinned), replace(written("a"), key_schema=other)
+    successions = Successions([written("a")])
+    for now, cause, why in (
+        (in_avro, "key-format", "its keys are to be written in avro now, but its topic was written with keys in json"),
+        (
+            elsewhere,
+            "key-id",
+            "gives the schema of its keys the id 8 now, but its keys begin with the id 7",
+        ),
+        (written("a"), "key-format", "to be written in json now, but its topic was written with keys in avro"),
+    ):
+        beginning = successions.new_beginning(now)
+        assert beginning is not None
+        assert beginning.cause == cause
+        assert why in beginning.why
+        successions.wrote(replace(now, fingerprint=cause + str(now.key_schema)))
+        assert successions.new_beginning(now) is None
+    assert successions.key_ids(TOPIC) == {7: pinned, 8: other}
+    successions.wrote(in_avro)
+    beginning = successions.new_beginning(replace(written("b"), key_schema=other))
+    assert beginning is not None
+    assert beginning.cause == "key", "which says more"
+
+
 def test_the_schemas_of_a_definition_are_known_after_others_were_used() -> None:
     first = replace(written("a"), format="avro", written=(WrittenSchema(7, "{}", "avro"),))
     successions = Successions([first, replace(written("b"), fingerprint="e" * 16)])

@@ -21,12 +21,13 @@ from cdc.base.errors import CdcError, RegistryRefused, RegistryUnavailable
 from cdc.bridge.encode import TableEncoder, ValueForm
 from cdc.bridge.scope.formats import TableFormats
 from cdc.contract.change import Column, Relation, ReplicaIdentity
+from cdc.contract.formats.avro.keys import key_schema
 from cdc.contract.formats.avro.schema import avro_schema, misread
 from cdc.contract.formats.json_schema.schema import read_schema
 from cdc.contract.formats.opener import ValueOpener
 from cdc.contract.formats.registered import SchemaKind
 from cdc.contract.record import DebeziumModes, SchemaColumn, TableSchema, WrittenSchema
-from cdc.contract.schema import table_schema
+from cdc.contract.schema import parse_schema, schema_value, table_schema
 
 COLUMNS = (Column("id", 23, -1, "pg_catalog.int4", True), Column("a", 25, -1, "pg_catalog.text", False))
 RELATION = Relation(1, "public", "t", ReplicaIdentity.DEFAULT, COLUMNS)
@@ -161,6 +162,60 @@ def test_a_schema_on_record_needs_no_registry(error: CdcError) -> None:
     registry.asked, registry.error = [], error
     assert form(TableFormats(configured(), registry), *known).written == known
     assert registry.asked == ["text of 7"]
+
+
+def pinned_by(number: int, text: str) -> TableSchema:
+    """The definition that pins the id of a topic's keys."""
+    return replace(schema(), key_schema=WrittenSchema(number, text, "avro"))
+
+
+def key_text() -> str:
+    """The schema of the table's keys."""
+    return key_schema(schema(), "shop")
+
+
+def test_keys_in_json_ask_nobody() -> None:
+    registry = MemoryRegistry()
+    assert TableFormats(configured(), registry).key_schema(schema()) is None
+    assert registry.asked == []
+
+
+def test_the_first_key_schema_is_registered_and_its_id_is_pinned() -> None:
+    registry = MemoryRegistry()
+    formats = TableFormats(configured(format="json", key_format="avro"), registry)
+    found = formats.key_schema(schema())
+    assert found == WrittenSchema(7, key_text(), "avro")
+    assert registry.asked == ["register shop.public.t-key AVRO"]
+    assert json.loads(key_text())["fields"] == [{"name": "id", "type": "long"}]
+    assert formats.key_schema(schema(), pinned_by(7, key_text())) == found
+    assert registry.asked == ["register shop.public.t-key AVRO"]
+    encoder = TableEncoder(RELATION, ("id",), TOPIC, None, found)
+    assert encoder.key((b"1", b"x")) == b"\0\0\0\0\7\2"
+    assert encoder.fingerprint != TableEncoder(RELATION, ("id",), TOPIC).fingerprint
+    assert parse_schema(schema_value(encoder.schema)) == encoder.schema
+
+
+@pytest.mark.parametrize("error", [away(), RegistryRefused("no", remedy="log in")], ids=["away", "refuses"])
+def test_a_pinned_id_needs_no_registry(error: CdcError) -> None:
+    formats = TableFormats(configured(key_format="avro"), MemoryRegistry(error=error))
+    assert formats.key_schema(schema(), pinned_by(5, key_text())) == WrittenSchema(5, key_text(), "avro")
+    with pytest.raises(type(error)):
+        TableFormats(configured(key_format="avro"), MemoryRegistry(error=error)).key_schema(schema())
+
+
+def test_a_registry_with_another_id_does_not_hide_it() -> None:
+    """The new id is another key of each row, so the topic has to begin anew (``Successions``)."""
+    registry = MemoryRegistry({5: '"string"'})
+    formats = TableFormats(configured(key_format="avro"), registry)
+    assert formats.key_schema(schema(), pinned_by(5, key_text())) == WrittenSchema(7, key_text(), "avro")
+    registry.schemas[5] = key_text()
+    assert formats.key_schema(schema(), pinned_by(5, key_text())) == WrittenSchema(5, key_text(), "avro")
+
+
+def test_an_id_that_other_keys_begin_with_is_refused() -> None:
+    formats, ids = TableFormats(configured(key_format="avro"), MemoryRegistry()), {7: WrittenSchema(7, "{}", "avro")}
+    with pytest.raises(RegistryRefused, match=r"gives the schema id 7, but topic shop\.public\.t has keys that begin"):
+        formats.key_schema(schema(), pinned_by(7, "{}"), ids)
 
 
 def test_a_schema_on_record_is_compared_once_a_session() -> None:
