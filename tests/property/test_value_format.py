@@ -162,6 +162,14 @@ class ValueContract:
         assert found == expected
         assert refused == self.refused
 
+    def test_half_a_surrogate_pair_in_a_document_comes_back(self, catalogue: Catalogue) -> None:
+        """PostgreSQL's ``json`` takes it, and so the value is opened as JSON has it, byte for byte."""
+        for name, text in (("json", rb'"\ud800"'), ("json[]", rb'{"\"\\ud800\""}')):
+            each = catalogue.types[name]
+            columns = [each.column("c")]
+            table = self.of([each], columns)
+            assert table.opened(*table.value((text,))) == JSON.writer(columns).encode((text,))
+
     def test_random_rows_come_back_at_once_and_one_by_one(self, catalogue: Catalogue) -> None:
         rng = random.Random(SEED)
         held = 0

@@ -32,7 +32,7 @@ _FORMS: Final[Mapping[Form, Sequence[str]]] = {
     "change events": ["change_events"],
     "rows in Avro": ["in_avro"],
 }
-_AVRO_CONVERTER: Final = Path("tests/readers/connect/avro-converter.lock")
+_AVRO_CONVERTER: Final = Path(__file__).parents[2] / "readers" / "connect" / "avro-converter.lock"
 _PARTITIONS = 4
 """As ours: the default of ``topics.partitions``."""
 
