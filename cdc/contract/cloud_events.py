@@ -69,9 +69,10 @@ class CloudEvents:
             ),
             ("ce_source", f"/{self._name}/{topic}".encode()),
             ("ce_type", _TYPES[op if op == b"t" else _op_of(op, value, header)]),
-            ("ce_subject", _subject(key)),
             ("ce_time", _time(ts)),
         ]
+        if key.startswith(b"{"):  # a key in Avro is not text, which a subject has to be; an event need not have one
+            made.append(("ce_subject", _subject(key)))
         if value is not None:
             made.append(("content-type", _CONTENT_TYPES[form]))
         return made

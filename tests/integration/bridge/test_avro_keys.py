@@ -51,7 +51,7 @@ def test_each_path_writes_the_same_key(
 ) -> None:
     database.execute("CREATE TABLE t (id bigint, code text, note text, PRIMARY KEY (code, id))")
     database.execute("INSERT INTO t SELECT i, 'c' || i, 'x' FROM generate_series(1, 50) i")
-    deployment = with_avro_keys(deploy, registry, topics={"format": format_})
+    deployment = with_avro_keys(deploy, registry, topics={"format": format_, "cloudevents": True})
     deployment.deliver(delivery)
     deployment.start()
     deployment.wait_backfilled("public.t")
