@@ -13,7 +13,7 @@ VERSIONS = $(if $(RESOLUTION),--resolution $(RESOLUTION),-c development.lock)
 WORKERS_OPTIONS = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 PURE   := tests/unit/base/test_compiled.py $(wildcard tests/unit/bridge/test_*.py) \
   $(addprefix tests/unit/,bridge/backfill bridge/decode bridge/order contract kafka/replay sink/postgres) \
-  'tests/property/test_three_way.py::test_source_topic_and_replica_agree[pg16-0]' \
+  tests/property/test_three_way.py::test_source_topic_and_replica_agree \
   tests/integration/bridge/test_changes.py tests/integration/sink/postgres/test_cuts.py \
   tests/fault/test_crashpoints.py::test_bridge_killed_at
 STAMP  := $(VENV)/.installed-dev

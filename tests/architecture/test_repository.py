@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import tomllib
 from pathlib import Path
@@ -47,6 +48,19 @@ def test_every_module_in_c_has_its_types() -> None:
         path = ROOT / name.replace(".", "/")
         assert path.with_suffix(".pyx").exists()
         assert path.with_suffix(".pyi").exists(), f"{name}: write what it takes and gives, for mypy and for readers"
+
+
+def test_the_tests_that_the_makefile_names_exist() -> None:
+    """Else `make test` would fail at its end, with no more than pytest's exit code.
+
+    Without parameters: their ids change with marks and defaults.
+    """
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    named = re.findall(r"(tests/[\w/]+\.py)(?:::(\S+))?", makefile)
+    assert any(function for _, function in named)
+    for path, function in named:
+        assert (ROOT / path).exists(), path
+        assert not function or f"\ndef {function}(" in (ROOT / path).read_text(encoding="utf-8"), function
 
 
 @pytest.mark.parametrize("name", ["ci", "release"])
