@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 from collections.abc import Iterator, Sequence
@@ -18,6 +17,7 @@ from cdc.contract.formats.debezium.envelope import EnvelopeMaker, EnvelopeReader
 from cdc.contract.formats.debezium.rows import DebeziumWriter
 from cdc.contract.formats.json_format import JSON
 from cdc.contract.header import HeaderStamp
+from cdc.contract.json_members import member_texts
 from cdc.contract.record import DebeziumModes
 from cdc.contract.schema import table_schema
 from cdc.spark.values.columns import kind_of, row_texts
@@ -70,7 +70,7 @@ class Events:
         """The object that the bridge's readers make of it; the text for a damaged one if they refuse it."""
         try:
             found = self._bridge.json(value)
-            json.loads(found or b"null")
+            member_texts((found or b"{}").decode())
         except ValueError:
             return DAMAGED.encode()
         return found

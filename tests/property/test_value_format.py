@@ -36,6 +36,7 @@ from tests.support.value_catalogue import (
 SEED = int(os.environ.get("SEED", str(random.SystemRandom().randrange(1 << 32))))
 _ID: Final = 0x25FF0A00
 _MODES: Final = DebeziumModes("string", "isostring", "base64")
+_DEEP: Final = b"[" * 2000 + b"]" * 2000
 
 
 class Sides(NamedTuple):
@@ -162,13 +163,27 @@ class ValueContract:
         assert found == expected
         assert refused == self.refused
 
-    def test_half_a_surrogate_pair_in_a_document_comes_back(self, catalogue: Catalogue) -> None:
-        """PostgreSQL's ``json`` takes it, and so the value is opened as JSON has it, byte for byte."""
-        for name, text in (("json", rb'"\ud800"'), ("json[]", rb'{"\"\\ud800\""}')):
-            each = catalogue.types[name]
-            columns = [each.column("c")]
-            table = self.of([each], columns)
-            assert table.opened(*table.value((text,))) == JSON.writer(columns).encode((text,))
+    @pytest.mark.parametrize(
+        ("name", "text"),
+        [
+            ("json", rb'"\ud800"'),
+            ("json[]", rb'{"\"\\ud800\""}'),
+            ("json", _DEEP),
+            ("jsonb", b'{"a": %b}' % _DEEP),
+            ("json[]", b"{NULL,%b}" % _DEEP),
+        ],
+    )
+    def test_a_document_that_only_postgresql_reads_comes_back(
+        self, name: str, text: bytes, catalogue: Catalogue
+    ) -> None:
+        """Half a surrogate pair, or deeper than parsers go: opened as JSON has it, and read byte for byte."""
+        each = catalogue.types[name]
+        assert catalogue.printed(name, [text]) == (text,)
+        columns = [each.column("c")]
+        table = self.of([each], columns)
+        assert table.opened(*table.value((text,))) == JSON.writer(columns).encode((text,))
+        assert table.texts((text,)) == (text.decode(),)
+        assert table.block([(text,)]) in (None, [(text.decode(),)])
 
     def test_random_rows_come_back_at_once_and_one_by_one(self, catalogue: Catalogue) -> None:
         rng = random.Random(SEED)

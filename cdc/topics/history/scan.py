@@ -8,7 +8,8 @@ from typing import Final
 
 from cdc.base.errors import TopicUnavailable
 from cdc.contract.header import header_position
-from cdc.contract.history import HistoryRecord, members, parse_history
+from cdc.contract.history import HistoryRecord, parse_history
+from cdc.contract.json_members import member_texts
 from cdc.contract.partition import partition_of
 from cdc.contract.ports import Partition, StoredRecord
 from cdc.contract.record import TableSchema
@@ -87,7 +88,7 @@ class KeyScan:
                 remedy="try again, in case the change is new; if this repeats, topics.history did not name the table "
                 "for a while",
             )
-        return None if newest.value is None else members(newest.value.decode())
+        return None if newest.value is None else member_texts(newest.value.decode())
 
     def _read(self, topic: str, low: int) -> Iterator[StoredRecord]:
         place: Partition = (topic, self.partition)

@@ -7,7 +7,7 @@ is written by the same code, in Python and in C, with other converters.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 import orjson
@@ -19,10 +19,9 @@ from cdc.contract.formats.debezium.types import contract_reader, debezium_type
 from cdc.contract.formats.format import NOT_ENCODABLE
 from cdc.contract.formats.objects import ObjectForm
 from cdc.contract.formats.values import text
+from cdc.contract.json_members import members
 from cdc.contract.pgtypes import sql_type
 from cdc.contract.record import DebeziumModes, TableSchema
-
-_MEMBERS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class DebeziumWriter:
@@ -108,8 +107,8 @@ class DebeziumReader:
 
     def __init__(self, schema: TableSchema, modes: DebeziumModes) -> None:
         self._readers = tuple((each.name, contract_reader(each.sql_type, modes)) for each in schema.columns)
-        members = [orjson.dumps(each.name).replace(b"%", b"%%") + b":%b" for each in schema.columns]
-        self._template = b"{" + b",".join(members) + b"}"
+        named = [orjson.dumps(each.name).replace(b"%", b"%%") + b":%b" for each in schema.columns]
+        self._template = b"{" + b",".join(named) + b"}"
 
     def json(self, row: bytes | msgspec.Raw) -> bytes:
         """Returns the object that the topic contract describes.
@@ -118,20 +117,20 @@ class DebeziumReader:
             ValueError: not such a row; the message names the column.
         """
         try:
-            members = _MEMBERS.decode(row)
+            found = members(row)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ValueError(f"the row is not a JSON object: {error}") from error
         cells = []
         for name, read in self._readers:
-            if name not in members:
+            if name not in found:
                 raise ValueError(f"the row has no member {name!r}, which its definition has")
-            cell = bytes(members[name]).strip()
+            cell = bytes(found[name]).strip()
             if read is not None and cell != b"null":
                 try:
                     cell = read(cell)
                 except (*NOT_ENCODABLE, msgspec.MsgspecError, RecursionError) as error:
                     raise ValueError(f"column {name!r}: not a value of its type in Debezium's form: {error}") from error
             cells.append(cell)
-        if len(members) != len(cells):
-            raise ValueError(f"the row has {len(members)} members, and its definition {len(cells)} columns")
+        if len(found) != len(cells):
+            raise ValueError(f"the row has {len(found)} members, and its definition {len(cells)} columns")
         return self._template % tuple(cells)
