@@ -143,8 +143,10 @@ class TableFormats:
         written = next((each for each in reversed(schema.written) if (each.text, each.format) == (text, name)), None)
         if written is None or not self._is_still_there(written, schema, form):
             if last is not None and last.format == name:
-                self._refuse_misreading(schema, form, last.written[-1].text, text)
-                self._carry_over(schema, form, last.written[-1].text)
+                former = last.written[-1].text
+                older = [each.text for each in (ids or {}).values() if each.format == name and each.text != former]
+                self._refuse_misreading(schema, form, (*older, former), text)
+                self._carry_over(schema, form, former)
             written = self._registered(schema, form, WrittenSchema(0, text, name), ids or {})
         others = (each for each in schema.written if each != written)
         registered_writer = form.writer(columns, text, written.schema_id)
@@ -197,14 +199,26 @@ class TableFormats:
         if self._asked(lambda registry: registry.kind(name)) is None:
             self._asked(lambda registry: registry.register(name, form.kind, former))
 
-    def _refuse_misreading(self, schema: TableSchema, form: RegisteredFormat, former: str, now: str) -> None:
-        """Refuse what the registry would take although readers with the former schema read wrong values.
+    def _refuse_misreading(self, schema: TableSchema, form: RegisteredFormat, formers: Sequence[str], now: str) -> None:
+        """Refuse what the registry would take although readers with a former schema read wrong values.
+
+        Args:
+            schema, form: of the table.
+            formers: the schemas that the topic's values were written with, the newest last.
+            now: the schema to be registered.
 
         Raises:
             RegistryRefused: there is such a column, and the subject's compatibility is not NONE.
         """
-        columns, name = form.misread(former, now), self.subject(schema, form)
-        if columns and self._asked(lambda registry: registry.compatibility(name)) != "NONE":
+        *older, newest = [form.misread(each, now) for each in formers]
+        if not any((*older, newest)):
+            return
+        name = self.subject(schema, form)
+        mode = self._asked(lambda registry: registry.compatibility(name))
+        # As registries do: older schemas than the newest count in a transitive mode only
+        compared = (*older, newest) if mode.endswith("_TRANSITIVE") else (newest,)
+        columns = dict.fromkeys(column for found in compared for column in found)
+        if columns and mode != "NONE":
             raise RegistryRefused(
                 f"{'; '.join(columns)}: a reader with the former schema would read wrong values, and the registry does "
                 "not notice",

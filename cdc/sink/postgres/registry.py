@@ -19,7 +19,7 @@ from cdc.contract.record import TableSchema
 from cdc.contract.table_states import TableEvent, TableState, at_cut, moved
 from cdc.sink.postgres.batch import TableStatements
 from cdc.sink.postgres.control import cut, mirrored_table, partition_offset
-from cdc.sink.postgres.errors import CutRejected, RowsForbidden, TableRefused, first_line, is_retryable
+from cdc.sink.postgres.errors import CutRejected, RowsForbidden, TableRefused, first_line, is_retryable, key_text
 from cdc.sink.postgres.fresh import FreshTables, is_plain
 from cdc.sink.postgres.grants import lacking
 from cdc.sink.postgres.locks import WAIT_FOR_ROWS, WAIT_FOR_SHAPE, WAIT_LONG, LockReport, LockWaits
@@ -453,7 +453,7 @@ class TableRegistry:
 
 
 def _culprit(record: StoredRecord) -> dict[str, Any]:
-    key = None if record.key is None else record.key.decode(errors="replace")
+    key = None if record.key is None else key_text(record.key)
     return {"stopped_key": key, "stopped_partition": record.partition, "stopped_offset": record.offset}
 
 

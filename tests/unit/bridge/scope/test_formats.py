@@ -289,6 +289,20 @@ def test_a_misread_column_leaves_its_table_out_until_the_subject_takes_all() -> 
     assert TableFormats(configured(), registry).form(schema(), COLUMNS, last) is not None
 
 
+def test_a_column_that_comes_back_is_compared_with_older_schemas_in_a_transitive_mode_only() -> None:
+    registry = MemoryRegistry()
+    texts = [
+        avro_schema(replace(schema(), columns=(SchemaColumn("id", "int4"), *more)), "shop", "refuse")
+        for more in ((SchemaColumn("a", "bytea"),), ())
+    ]
+    ids = {number: WrittenSchema(number, text, "avro") for number, text in enumerate(texts, 3)}
+    last = replace(schema(ids[4]), format="avro")
+    assert TableFormats(configured(), registry).form(schema(), COLUMNS, last, ids) is not None
+    registry.mode = "BACKWARD_TRANSITIVE"
+    with pytest.raises(RegistryRefused, match=r"column a was bytea and is text"):
+        TableFormats(configured(), registry).form(schema(), COLUMNS, last, ids)
+
+
 def test_a_schema_keeps_what_the_former_one_of_its_topic_had() -> None:
     """A registry in its usual mode takes the drop of a column only if the schema still describes former rows."""
     registry, config = MemoryRegistry(), configured(format="json-schema")
