@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cdc.lab.stack import Kafka
-from tests.readers.fed import Fed, ValueFormat, feed
+from tests.readers.fed import SECTIONS, WITH_REGISTRY, Fed, ValueFormat, feed
 from tests.support.deployment import deployed
 from tests.support.servers import Servers, fresh_database
 from tests.support.versions import DEFAULT
@@ -27,8 +27,8 @@ def feed_for(
 
         def topic(value_format: ValueFormat, compression: str = "") -> Fed:
             if (value_format, compression) not in made:
-                sections: dict[str, Mapping[str, Any]] = {"topics": {"format": value_format}}
-                if value_format != "json":
+                sections: dict[str, Mapping[str, Any]] = {**SECTIONS[value_format]}
+                if value_format in WITH_REGISTRY:
                     sections["registry"] = {"url": request.getfixturevalue("registry").url}
                 if compression:
                     sections["kafka"] = {"options": {"compression.type": compression}}
@@ -36,7 +36,7 @@ def feed_for(
                 source, replica = (stack.enter_context(fresh_database(server)) for _ in range(2))
                 place = tmp_path_factory.mktemp("fed")
                 with deployed(source, kafka.bootstrap, replica, place, sections) as deployment:
-                    made[value_format, compression] = feed(deployment)
+                    made[value_format, compression] = feed(deployment, value_format)
             return made[value_format, compression]
 
         yield topic

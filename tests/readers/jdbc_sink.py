@@ -13,7 +13,7 @@ from psycopg.conninfo import conninfo_to_dict
 from cdc.lab.proof.comparison import pinned
 from tests.benchmarks.debezium.connect import connect_with
 from tests.readers.canonical import Rows, differences, table_rows
-from tests.readers.fed import Fed
+from tests.readers.fed import Fed, ValueFormat
 from tests.readers.losses import altered, losses
 from tests.readers.table import COLUMNS, KEY, Form
 from tests.support.locked_jars import locked_jars
@@ -54,6 +54,15 @@ _AVRO: Final[Mapping[str, str]] = {
 }
 
 
+_NO_SCHEMA: Final[Mapping[str, str]] = {
+    **{name: value for name, value in _AVRO.items() if not name.startswith("value.converter")},
+    "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "value.converter.schemas.enable": "false",
+}
+_FAILED: Final = "unrecoverable exception"
+"""What Kafka Connect logs when a task ends; it goes on without it."""
+
+
 def jdbc_sink(fed: Fed, directory: Path) -> Rows:
     """The rows of the table that it wrote."""
     with psycopg.connect(fed.replica_dsn, autocommit=True) as replica:
@@ -64,7 +73,7 @@ def jdbc_sink(fed: Fed, directory: Path) -> Rows:
     expected = fed.expected
     for loss in losses(NAME, fed.value_format):
         expected = altered(expected, loss)
-    locks = ["logger", *([] if fed.value_format == "json" else ["avro-converter"])]
+    locks = ["logger", *(["avro-converter"] if fed.value_format == "avro" else [])]
     also = [str(_PLACE), *(f"{locked_jars(_PLACE / f'{each}.lock')}/*" for each in locks)]
     properties = "\n".join(f"{name}={_escaped(value)}" for name, value in _connector(fed).items())
     with connect_with(
@@ -73,6 +82,8 @@ def jdbc_sink(fed: Fed, directory: Path) -> Rows:
 
         def there() -> bool:
             running.must_run()
+            (log,) = (directory / "connect").glob("jdbc*.log")
+            assert _FAILED not in (said := log.read_text(errors="replace")), said[-8000:]
             return not differences(expected, _found(fed))
 
         within(there, _LONGEST_S)
@@ -84,10 +95,13 @@ def _connector(fed: Fed) -> dict[str, str]:
     server = conninfo_to_dict(fed.replica_dsn)
     address = f"jdbc:postgresql://{server['host']}:{server['port']}/{server['dbname']}?stringtype=unspecified"
     url = fed.registry_url.partition("/apis/")[0] + "/apis/registry/v2"
-    in_avro = {**_AVRO, "topics": fed.topic, "value.converter.apicurio.registry.url": url}
+    own: Mapping[ValueFormat, Mapping[str, str]] = {
+        "json": {**fed.connector, **_WITHOUT_DOCUMENTS},
+        "avro": {**_AVRO, "topics": fed.topic, "value.converter.apicurio.registry.url": url},
+    }
     return {
         "name": "copy",
-        **({**fed.connector, **_WITHOUT_DOCUMENTS} if fed.value_format == "json" else in_avro),
+        **own.get(fed.value_format, fed.connector or {**_NO_SCHEMA, "topics": fed.topic}),
         "connection.url": address,
         "connection.username": str(server["user"]),
         "connection.password": str(server.get("password", "")),
@@ -102,7 +116,7 @@ def _connector(fed: Fed) -> dict[str, str]:
 def _column(fed: Fed, name: str) -> tuple[str, str]:
     """How a column is declared, and the expression that has its values."""
     column = COLUMNS[name]
-    if fed.value_format == "json" or column.form not in _MICROSECONDS:
+    if fed.value_format != "avro" or column.form not in _MICROSECONDS:
         return f"{name} {column.sql_type}", name
     beginning = "'00:00'" if column.form is Form.TIME else "'1970-01-01 00:00:00+00'"
     since = f"({name} / 1000000) * interval '1 second' + ({name} % 1000000) * interval '1 microsecond'"

@@ -109,6 +109,17 @@ def create(connection: psycopg.Connection[Any]) -> None:
     _insert(connection, range(1, 25), _FIRST, 0)
 
 
+def keep_finite(connection: psycopg.Connection[Any]) -> None:
+    """Make zeros of NaN and infinities in floats, now and whenever a row is written."""
+    connection.execute("""
+        CREATE FUNCTION keep_finite() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            NEW.ratio := CASE WHEN NEW.ratio IN ('NaN', 'Infinity', '-Infinity') THEN 0 ELSE NEW.ratio END;
+            NEW.measure := CASE WHEN NEW.measure IN ('NaN', 'Infinity', '-Infinity') THEN 0 ELSE NEW.measure END;
+            RETURN NEW; END $$;
+        CREATE TRIGGER finite BEFORE INSERT OR UPDATE ON matrix FOR EACH ROW EXECUTE FUNCTION keep_finite();
+        UPDATE matrix SET id = id""")
+
+
 def change(connection: psycopg.Connection[Any]) -> None:
     """Changes of every kind, while the table is captured; rows of each kind are left at the end."""
     with connection.transaction():

@@ -6,8 +6,10 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from cdc.cli.connect_schema_command import connector, damages
-from cdc.contract.record import ColumnForm, SchemaColumn, TableSchema
+from cdc.contract.record import ColumnForm, DebeziumModes, SchemaColumn, TableSchema
 
 TYPES = {
     "region": "text",
@@ -57,13 +59,19 @@ def test_a_connector_has_the_schema_of_key_and_value() -> None:
     assert all(isinstance(each, str) for each in config.values())
 
 
-def test_values_with_their_schema_need_only_that_of_the_key() -> None:
-    table = replace(TABLE, is_connects=True)
+@pytest.mark.parametrize(
+    ("table", "damaged"),
+    [
+        (replace(TABLE, is_connects=True), []),
+        (replace(TABLE, envelope=DebeziumModes(schemas=True)), ["ratio", "rates"]),
+    ],
+)
+def test_values_with_their_schema_need_only_that_of_the_key(table: TableSchema, damaged: list[str]) -> None:
     config = connector(table)["config"]
     assert "value.converter.schema.content" not in config
     assert config["value.converter.schemas.enable"] == "true"
     assert list(fields(config, "key")) == ["id", "region"]
-    assert damages(table) == []
+    assert [name for name, _ in damages(table)] == damaged
 
 
 def test_forms_change_what_the_converter_damages() -> None:
