@@ -74,7 +74,9 @@ def feed(deployment: Deployment, value_format: ValueFormat) -> Fed:
     with deployment.source.connect() as connection:
         table.create(connection)
         if value_format == "connect":
-            table.keep_finite(connection)
+            table.keep_finite(connection, ("ratio", "measure"))
+        if deployment.settings.get("debezium", {}).get("decimal_handling_mode") == "precise":
+            table.keep_finite(connection, ("exact",))
         if value_format == "debezium":  # Flink's debezium-json wants each old row
             connection.execute("ALTER TABLE matrix REPLICA IDENTITY FULL")
         deployment.start_bridge()

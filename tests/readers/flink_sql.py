@@ -45,6 +45,7 @@ _PLACES: Final[Mapping[ValueFormat, Sequence[str]]] = {
 """Where the row is in a value, which has no column for the key then."""
 _OF_VALUES: Final[Mapping[ValueFormat, Mapping[str, str]]] = {
     "avro": {**_UPSERT, "value.format": "avro-confluent"},
+    "protobuf": {**_UPSERT, "value.format": "protobuf"},
     "debezium": {"connector": "kafka", "format": "debezium-json", "scan.startup.mode": "earliest-offset"},
     **{each: {**_UPSERT, "value.fields-include": "EXCEPT_KEY"} for each in _PLACES},
 }
@@ -55,15 +56,20 @@ _OPENED: Final = [
 ]
 
 
-def flink_sql(fed: Fed, directory: Path) -> Iterator[str]:
-    """The rows of the table that Flink holds."""
+def flink_sql(fed: Fed, directory: Path, more: Mapping[str, str] | None = None) -> Iterator[str]:
+    """The rows of the table that Flink holds, with more options of the table."""
     place = _PLACES.get(fed.value_format, ())
     columns = ", ".join(
         f"`{name}`" if name in KEY or not place else f"{'.'.join(f'`{each}`' for each in (*place, name))} AS `{name}`"
         for name in COLUMNS
     )
     said = run_java(
-        "flink", ["FlinkReader"], ["flink"], [_table(fed), f"SELECT {columns} FROM matrix"], directory, _OPENED
+        "flink",
+        ["FlinkReader"],
+        ["flink"],
+        [_table(fed, more or {}), f"SELECT {columns} FROM matrix"],
+        directory,
+        _OPENED,
     )
     for line in said:
         row = json.loads(line)
@@ -72,21 +78,22 @@ def flink_sql(fed: Fed, directory: Path) -> Iterator[str]:
         yield json.dumps(row)
 
 
-def _table(fed: Fed) -> str:
+def _table(fed: Fed, more: Mapping[str, str]) -> str:
     types = {**_TYPES, **_OF_FORMAT.get(fed.value_format, {})}
     columns = {name: types.get(column.sql_type, "STRING") for name, column in COLUMNS.items()}
+    key = {name: columns[name] for name in KEY}
     for each in reversed(_PLACES.get(fed.value_format, ())):
         columns = {each: f"ROW<{', '.join(f'`{name}` {of}' for name, of in columns.items())}>"}
-    columns = {name: types[COLUMNS[name].sql_type] if name == "id" else "STRING" for name in KEY} | columns
     options = {
         **_OF_VALUES.get(fed.value_format, _UPSERT),
         "topic": fed.topic,
         "properties.bootstrap.servers": fed.bootstrap,
         "properties.isolation.level": "read_committed",
         "scan.bounded.mode": "latest-offset",
+        **more,
     }
     if fed.value_format == "avro":
         options["value.avro-confluent.url"] = fed.registry_url
-    declared = "".join(f"  `{name}` {each},\n" for name, each in columns.items())
+    declared = "".join(f"  `{name}` {each},\n" for name, each in (key | columns).items())
     given = ",\n".join(f"  '{name}' = '{value}'" for name, value in options.items())
     return f"CREATE TABLE matrix (\n{declared}  PRIMARY KEY ({', '.join(KEY)}) NOT ENFORCED\n) WITH (\n{given}\n)"

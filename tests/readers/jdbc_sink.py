@@ -14,7 +14,7 @@ from cdc.lab.proof.comparison import pinned
 from tests.benchmarks.debezium.connect import connect_with
 from tests.readers.canonical import Rows, differences, table_rows
 from tests.readers.fed import Fed, ValueFormat
-from tests.readers.losses import altered, losses
+from tests.readers.losses import held
 from tests.readers.table import COLUMNS, KEY, Form
 from tests.support.locked_jars import locked_jars
 from tests.support.waiting import within
@@ -63,19 +63,18 @@ _FAILED: Final = "unrecoverable exception"
 """What Kafka Connect logs when a task ends; it goes on without it."""
 
 
-def jdbc_sink(fed: Fed, directory: Path) -> Rows:
-    """The rows of the table that it wrote."""
+def jdbc_sink(fed: Fed, directory: Path, more: Mapping[str, str] | None = None) -> Rows:
+    """The rows of the table that it wrote, with more options of the connector."""
     with psycopg.connect(fed.replica_dsn, autocommit=True) as replica:
+        replica.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
         replica.execute("CREATE TYPE mood AS ENUM ('sad', 'so \"happy\"', 'ünï')")
         declared, shown = zip(*(_column(fed, name) for name in COLUMNS), strict=True)
         replica.execute(f"CREATE TABLE arrived ({', '.join(declared)}, PRIMARY KEY ({', '.join(KEY)}))".encode())
         replica.execute(f"CREATE VIEW matrix AS SELECT {', '.join(shown)} FROM arrived".encode())
-    expected = fed.expected
-    for loss in losses(NAME, fed.value_format):
-        expected = altered(expected, loss)
+    expected = held(fed.expected, NAME, fed.value_format)
     locks = ["logger", *(["avro-converter"] if fed.value_format == "avro" else [])]
     also = [str(_PLACE), *(f"{locked_jars(_PLACE / f'{each}.lock')}/*" for each in locks)]
-    properties = "\n".join(f"{name}={_escaped(value)}" for name, value in _connector(fed).items())
+    properties = "\n".join(f"{name}={_escaped(value)}" for name, value in {**_connector(fed), **(more or {})}.items())
     with connect_with(
         "jdbc", "debezium-connector-jdbc", properties, fed.bootstrap, directory / "connect", also
     ) as running:

@@ -107,22 +107,33 @@ class Refusal(NamedTuple):
     error: str
 
 
+_NO_JSON: Final = r"Converting byte\[\] to Kafka Connect data failed"
 REFUSALS: Final[Mapping[tuple[str, ValueFormat], Refusal]] = {
-    ("Flink SQL", "json-schema"): Refusal("no format of Flink's passes over the schema's id", "x"),
-    ("Flink SQL", "protobuf"): Refusal("no format of Flink's passes over the schema's id", "x"),
-    ("Debezium's JDBC sink", "json-schema"): Refusal("Kafka's converters do not pass over the schema's id", "x"),
-    ("Debezium's JDBC sink", "protobuf"): Refusal("Kafka's converters do not pass over the schema's id", "x"),
-    ("Debezium's JDBC sink", "debezium"): Refusal("the sink needs the schema of each value", "x"),
+    ("Flink SQL", "json-schema"): Refusal("its `json` takes the schema's id for JSON", "Failed to deserialize JSON"),
+    ("Flink SQL", "protobuf"): Refusal(
+        "its `protobuf` is another jar, and takes the schema's id for the message",
+        "Could not find any factory for identifier 'protobuf'",
+    ),
+    ("Debezium's JDBC sink", "json-schema"): Refusal(
+        "Kafka's `JsonConverter` takes the schema's id for JSON", _NO_JSON
+    ),
+    ("Debezium's JDBC sink", "protobuf"): Refusal("Kafka has no converter of it", _NO_JSON),
+    ("Debezium's JDBC sink", "debezium"): Refusal(
+        "the sink needs the schema of each value", "JDBC sink connector failure(.|\n)*NullPointerException"
+    ),
 }
 
 
-def losses(reader: str, value_format: ValueFormat) -> Sequence[Loss]:
-    """What a reader cannot hold in this format."""
-    return [*([JSON_NULL] if value_format in EMBEDS_DOCUMENTS else []), *LOSSES.get((reader, value_format), ())]
+def held(rows: Rows, reader: str, value_format: ValueFormat) -> Rows:
+    """The rows as a reader holds them that loses what it is known to lose."""
+    nulls = [JSON_NULL] if value_format in EMBEDS_DOCUMENTS else []
+    for loss in [*nulls, *LOSSES.get((reader, value_format), ())]:
+        before, rows = rows, _altered(rows, loss)
+        assert before != rows, f"no row shows that {loss.says}"
+    return rows
 
 
-def altered(rows: Rows, loss: Loss) -> Rows:
-    """The rows as a reader with this loss holds them."""
+def _altered(rows: Rows, loss: Loss) -> Rows:
     return {
         key: {name: loss.becomes(value) if name in loss.columns else value for name, value in row.items()}
         for key, row in rows.items()

@@ -62,7 +62,8 @@ def spark(fed: Fed, directory: Path) -> list[str]:
         ",".join(map(str, runtime.jars)),
         str(target),
     ]
-    _said([sys.executable, HERE / "spark" / "read.py", *given], directory, {"JAVA_HOME": str(runtime.java_home)})
+    environment = {"JAVA_HOME": str(runtime.java_home), "PYSPARK_PYTHON": sys.executable}
+    _said([sys.executable, HERE / "spark" / "read.py", *given], directory, environment)
     lines = [line for part in target.glob("part-*") for line in part.read_text(encoding="utf-8").split("\n") if line]
     if fed.value_format not in EMBEDS_DOCUMENTS:
         return lines

@@ -109,15 +109,15 @@ def create(connection: psycopg.Connection[Any]) -> None:
     _insert(connection, range(1, 25), _FIRST, 0)
 
 
-def keep_finite(connection: psycopg.Connection[Any]) -> None:
-    """Make zeros of NaN and infinities in floats, now and whenever a row is written."""
-    connection.execute("""
-        CREATE FUNCTION keep_finite() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-            NEW.ratio := CASE WHEN NEW.ratio IN ('NaN', 'Infinity', '-Infinity') THEN 0 ELSE NEW.ratio END;
-            NEW.measure := CASE WHEN NEW.measure IN ('NaN', 'Infinity', '-Infinity') THEN 0 ELSE NEW.measure END;
-            RETURN NEW; END $$;
-        CREATE TRIGGER finite BEFORE INSERT OR UPDATE ON matrix FOR EACH ROW EXECUTE FUNCTION keep_finite();
-        UPDATE matrix SET id = id""")
+def keep_finite(connection: psycopg.Connection[Any], columns: Sequence[str]) -> None:
+    """Make zeros of NaN and infinities in these columns, now and whenever a row is written."""
+    infinite = "('NaN', 'Infinity', '-Infinity')"
+    sets = " ".join(f"NEW.{each} := CASE WHEN NEW.{each} IN {infinite} THEN 0 ELSE NEW.{each} END;" for each in columns)
+    connection.execute(
+        f"CREATE FUNCTION keep_finite() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {sets} RETURN NEW; END $$;"
+        "CREATE TRIGGER finite BEFORE INSERT OR UPDATE ON matrix FOR EACH ROW EXECUTE FUNCTION keep_finite();"
+        "UPDATE matrix SET id = id".encode()
+    )
 
 
 def change(connection: psycopg.Connection[Any]) -> None:
