@@ -46,24 +46,29 @@ def connect_schema(
             f"values of table {schema.qualified_name} are in {schema.format}, which JsonConverter does not read",
             remedy=f"give the connector the {_CONFLUENTS[schema.format]} for values, with the URL of the registry",
         )
+    if (keys := schema.key_schema) is not None:
+        raise ConfigError(
+            f"keys of table {schema.qualified_name} are in {keys.format}, which JsonConverter does not read",
+            remedy=f"give the connector the {_CONFLUENTS[keys.format]} for keys, with the URL of the registry",
+        )
+    printed = connector(schema)
+    for name, damage in damages(schema):
+        typer.echo(f"WARN column {name}: {damage}", err=True)
+    typer.echo(json.dumps(printed, indent=2, ensure_ascii=False))
+
+
+def connector(schema: TableSchema) -> dict[str, Any]:
+    """Returns the connector of a topic, in the form of Kafka Connect's REST interface.
+
+    Raises:
+        ConfigError: the values are change events that do not contain their schema.
+    """
     if schema.envelope is not None and not schema.envelope.schemas:
         raise ConfigError(
             f"values of table {schema.qualified_name} are Debezium's change events without their schema, which Kafka "
             "Connect's sinks need",
             remedy="set debezium.schemas_enable: true; each topic begins anew",
         )
-    if (keys := schema.key_schema) is not None:
-        raise ConfigError(
-            f"keys of table {schema.qualified_name} are in {keys.format}, which JsonConverter does not read",
-            remedy=f"give the connector the {_CONFLUENTS[keys.format]} for keys, with the URL of the registry",
-        )
-    for name, damage in damages(schema):
-        typer.echo(f"WARN column {name}: {damage}", err=True)
-    typer.echo(json.dumps(connector(schema), indent=2, ensure_ascii=False))
-
-
-def connector(schema: TableSchema) -> dict[str, Any]:
-    """Returns the connector of a topic, in the form of Kafka Connect's REST interface."""
     columns = {column.name: column for column in schema.columns}
     key = [SchemaColumn(name, columns[name].sql_type) for name in schema.key]  # keys are in the default form
     values = {"value.converter": _CONVERTER, "value.converter.schemas.enable": "true"}

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cdc.base.errors import ConfigError
 from cdc.cli.connect_schema_command import connector, damages
 from cdc.contract.record import ColumnForm, DebeziumModes, SchemaColumn, TableSchema
 
@@ -72,6 +73,11 @@ def test_values_with_their_schema_need_only_that_of_the_key(table: TableSchema, 
     assert config["value.converter.schemas.enable"] == "true"
     assert list(fields(config, "key")) == ["id", "region"]
     assert [name for name, _ in damages(table)] == damaged
+
+
+def test_events_without_their_schema_are_refused() -> None:
+    with pytest.raises(ConfigError, match="without their schema"):
+        connector(replace(TABLE, envelope=DebeziumModes()))
 
 
 def test_forms_change_what_the_converter_damages() -> None:
