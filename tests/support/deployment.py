@@ -213,11 +213,12 @@ class Deployment:
 
     def fields(self) -> ReadFields | None:
         """What reads values for the oracle that are not rows in JSON; None if all are."""
+        registry = self.settings.get("registry")
         if self.settings["topics"].get("envelope") == "debezium":
-            return fields_by_catalog(self.source.dsn, self.settings.get("debezium", {}))
+            url = None if registry is None else registry["url"]
+            return fields_by_catalog(self.source.dsn, self.settings.get("debezium", {}), url)
         if values := self.settings.get("values"):
             return fields_by_names(self.source.dsn, values)
-        registry = self.settings.get("registry")
         return None if registry is None else fields_by_registry(registry["url"])
 
     def records(self, *tables: str) -> list[StoredRecord]:
