@@ -59,7 +59,8 @@ def fields_by_catalog(dsn: str, options: Mapping[str, Any], registry_url: str | 
         options: the section ``debezium`` of the configuration.
         registry_url: of the registry that has the schemas of envelopes in Avro; None if there are none.
     """
-    text, read_avro = _texts(options), None
+    text = _texts(options)
+    read_avro: Callable[[bytes], Mapping[str, str]] | None = None
     if registry_url is not None:
         from cdc.lab.proof.debezium_avro_fields import events_by_registry  # its library is not there for JSON
 
@@ -83,8 +84,8 @@ def fields_by_catalog(dsn: str, options: Mapping[str, Any], registry_url: str | 
         return "null" if value is None else _json(column, value, text)
 
     def fields(value: bytes) -> dict[str, bytes] | None:
-        is_avro = read_avro is not None and value.startswith(b"\0")
-        members = read_avro(value) if is_avro else _raw_members(value.decode())
+        is_avro = value.startswith(b"\0")
+        members = _raw_members(value.decode()) if read_avro is None or not is_avro else read_avro(value)
         if "schema" in members and "payload" in members:
             members = _raw_members(members["payload"])
         if not {"before", "after", "source", "op"} <= set(members):

@@ -49,7 +49,7 @@ def versions(registry: RegistryServer, deployment: Deployment, table: str) -> li
     return found
 
 
-def _without_arrays_by_name(table: MatrixTable) -> MatrixTable:
+def without_arrays_by_name(table: MatrixTable) -> MatrixTable:
     """A type whose name begins as an array's is one to the stream, and its field in Avro holds nothing else."""
     return replace(table, columns={name: each for name, each in table.columns.items() if '"_' not in name})
 
@@ -61,7 +61,7 @@ def test_every_type(
     deployment = in_avro(deploy, registry, modes)
     with prepare(database) as connection:
         prepare(replica).close()
-        tables = [_without_arrays_by_name(each) for each in fitting(matrix_tables(connection), connection)]
+        tables = [without_arrays_by_name(each) for each in fitting(matrix_tables(connection), connection)]
         names = [table.qualified for table in tables]
         for table in tables:
             table.create(connection)
