@@ -62,9 +62,10 @@ def demo(
 
         cdc demo --envelope debezium
     """
-    if envelope != "plain" and format_ != "json":
+    if envelope != "plain" and format_ not in ("json", "avro"):
         raise ConfigError(
-            f"--envelope {envelope} is written in JSON, not in {format_}", remedy="leave out --format or --envelope"
+            f"--envelope {envelope} is written in JSON or Avro, not in {format_}",
+            remedy="leave out --format or --envelope",
         )
     interrupts.raise_at_every_polite_end()
     try:

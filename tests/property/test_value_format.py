@@ -79,15 +79,34 @@ def with_schema(name: FormatName) -> Format:
 def enveloped(columns: Sequence[Column]) -> Sides:
     """Debezium's envelope, in the modes that hold most."""
     definition = replace(definition_of(columns), envelope=_MODES)
+    return Sides(DebeziumWriter(columns, _MODES), _sent(definition, columns, _MODES), definition)
+
+
+def enveloped_in_avro(modes: DebeziumModes) -> Format:
+    """Debezium's envelope in Avro."""
+
+    def sides(columns: Sequence[Column]) -> Sides:
+        form, definition = registered("avro", modes), definition_of(columns)
+        schema = form.schema(definition, "the-bridge", "refuse")
+        written = (WrittenSchema(_ID, schema, "avro"),)
+        definition = replace(definition, format="avro", envelope=modes, written=written)
+        return Sides(form.writer(columns, schema, _ID), _sent(definition, columns, modes), definition)
+
+    return sides
+
+
+def _sent(
+    definition: TableSchema, columns: Sequence[Column], modes: DebeziumModes
+) -> Callable[[bytes, bytes], tuple[bytes, bytes]]:
     maker = EnvelopeMaker("the-bridge", "shop", "1.0", lambda: 1)
-    maker.learn(definition, columns, _MODES)
+    maker.learn(definition, columns, modes)
 
     def sent(value: bytes, header: bytes) -> tuple[bytes, bytes]:
         ((made, marked),) = maker.values(b"{}", value, header, None)
         assert made is not None
         return made, marked
 
-    return Sides(DebeziumWriter(columns, _MODES), sent, definition)
+    return sent
 
 
 class Table:
@@ -309,6 +328,11 @@ class TestEnvelope(ValueContract):
             *("timestamp[]", "timestamptz[]"),
         }
     )
+
+
+class TestEnvelopeInAvro(ValueContract):
+    value_format = staticmethod(enveloped_in_avro(_MODES))
+    refused = TestEnvelope.refused
 
 
 class TestKeys:

@@ -213,9 +213,10 @@ class Deployment:
 
     def fields(self) -> ReadFields | None:
         """What reads values for the oracle that are not rows in JSON; None if all are."""
-        if self.settings["topics"].get("envelope") == "debezium":
-            return fields_by_catalog(self.source.dsn, self.settings.get("debezium", {}))
         registry = self.settings.get("registry")
+        if self.settings["topics"].get("envelope") == "debezium":
+            url = None if registry is None else registry["url"]
+            return fields_by_catalog(self.source.dsn, self.settings.get("debezium", {}), url)
         of_schemas = None if registry is None else fields_by_registry(registry["url"])
         if values := self.settings.get("values"):
             of_forms = fields_by_names(self.source.dsn, values)

@@ -358,9 +358,16 @@ class Config(BaseModel):
             raise ValueError(
                 "topics.envelope: debezium has keys in JSON: leave out topics.key_format or topics.envelope"
             )
-        if self.topics.needs_registry:
+        formats = {self.topics.format, *self.topics.formats.values()}
+        if others := sorted(formats - {"json", "avro"}):
             raise ValueError(
-                "topics.envelope: debezium writes JSON: leave out topics.format and topics.formats, or the envelope"
+                f"topics.envelope: debezium is written in JSON or Avro, and not in {others[0]}; set topics.format and "
+                "topics.formats to json or avro, or leave out the envelope"
+            )
+        if self.debezium.schemas_enable and "avro" in formats:
+            raise ValueError(
+                "debezium.schemas_enable puts a schema into each value in JSON, while the schema of values in Avro is "
+                "in the registry; leave it out"
             )
         if self.topics.history:
             raise ValueError(

@@ -124,8 +124,8 @@ class TableFormats:
             RegistryUnavailable: the registry has to register the schema, and does not answer.
             RegistryRefused: the registry does not take the schema.
         """
-        name = self.name_of(schema.qualified_name)
-        if (envelope := self.envelope) is not None:
+        name, envelope = self.name_of(schema.qualified_name), self.envelope
+        if name == "json" and envelope is not None:
             return ValueForm(name, DebeziumWriter(columns, envelope), schema.written, envelope, schema.was_enveloped)
         if name == "json":
             if schema.is_formed:
@@ -136,21 +136,22 @@ class TableFormats:
                 return None
             # The log may still hold values of a former format, and who begins at its first offset meets them
             return ValueForm(name, JSON.writer(columns), schema.written, None, schema.was_enveloped)
-        form = registered(name)
+        form = registered(name, envelope)
         text = form.schema(schema, self._config.name, self._config.topics.beyond)
-        if last is not None and last.format == name:
-            text = form.succeeding(last.written[-1].text, text)
+        former = former_schema(last, name, envelope)
+        if former is not None:
+            text = form.succeeding(former, text)
         written = next((each for each in reversed(schema.written) if (each.text, each.format) == (text, name)), None)
         if written is None or not self._is_still_there(written, schema, form):
-            if last is not None and last.format == name:
-                former = last.written[-1].text
-                older = [each.text for each in (ids or {}).values() if each.format == name and each.text != former]
+            if former is not None:
+                known = (each.text for each in (ids or {}).values() if each.format == name and each.text != former)
+                older = [each for each in known if _is_of(form, each)]
                 self._refuse_misreading(schema, form, (*older, former), text)
                 self._carry_over(schema, form, former)
             written = self._registered(schema, form, WrittenSchema(0, text, name), ids or {})
         others = (each for each in schema.written if each != written)
         registered_writer = form.writer(columns, text, written.schema_id)
-        return ValueForm(name, registered_writer, (*others, written), None, schema.was_enveloped)
+        return ValueForm(name, registered_writer, (*others, written), envelope, schema.was_enveloped)
 
     def key_schema(
         self, schema: TableSchema, last: TableSchema | None = None, ids: Mapping[int, WrittenSchema] | None = None
@@ -293,6 +294,22 @@ class TableFormats:
         except RegistryUnavailable as error:
             self._away, self._asks_again_at = error, self._clock() + _PAUSE_S
             raise
+
+
+def former_schema(last: TableSchema | None, name: FormatName, envelope: DebeziumModes | None) -> str | None:
+    """Returns the schema with which a topic was last written; None if its values were none of the same kind."""
+    if last is None or last.format != name or (last.envelope is None) != (envelope is None):
+        return None
+    return last.written[-1].text
+
+
+def _is_of(form: RegisteredFormat, text: str) -> bool:
+    """Whether a schema is of this kind: a topic may hold rows and, of another generation, rows in envelopes."""
+    try:
+        form.reader(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _given_twice(topic: str, what: str, number: int) -> RegistryRefused:

@@ -6,7 +6,7 @@ is written by the same code, in Python and in C, with other converters.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -43,11 +43,6 @@ class DebeziumWriter:
         self._form = ObjectForm(self._names, self._writers)
 
     @property
-    def width(self) -> int:
-        """The number of columns."""
-        return len(self._columns)
-
-    @property
     def bare_template(self) -> bytes | None:
         """A template with which ``template % cells`` encodes rows without NULLs; None if it takes more than that."""
         return self._form.bare_template
@@ -76,16 +71,22 @@ class DebeziumWriter:
 
     def problem(self, place: int, cell: bytes) -> str:
         """Returns why this text cannot be encoded; empty if it can."""
-        try:
-            self._writers[place](cell).decode()
-        except BeyondDebezium:
-            return (
-                f"the {sql_type(self._columns[place])} {cell[:60]!r} has no place in Debezium's type, which would "
-                "change it; decimal_handling_mode: string and time_precision_mode: isostring hold more"
-            )
-        except NOT_ENCODABLE as error:
-            return f"{type(error).__name__} {error} in {cell[:60]!r}"
-        return ""
+        write = self._writers[place]
+        return problem_of_type(lambda text: write(text).decode(), cell, sql_type(self._columns[place]))
+
+
+def problem_of_type(write: Callable[[bytes], object], cell: bytes, of: str) -> str:
+    """Returns why a text of this SQL type cannot be written; empty if it can."""
+    try:
+        write(cell)
+    except BeyondDebezium:
+        return (
+            f"the {of} {cell[:60]!r} has no place in Debezium's type, which would change it; "
+            "decimal_handling_mode: string and time_precision_mode: isostring hold more"
+        )
+    except NOT_ENCODABLE as error:
+        return f"{type(error).__name__} {error} in {cell[:60]!r}"
+    return ""
 
 
 def _document_in_c(cell: bytes) -> bytes:
