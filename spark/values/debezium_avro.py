@@ -31,7 +31,7 @@ class AvroEvent(NamedTuple):
     after: Sequence[str] | None
 
 
-class _Cursor:
+class _EventBytes:
     """Bytes, and how far they are read."""
 
     __slots__ = ("_place", "_value")
@@ -80,7 +80,7 @@ class _Cursor:
         return self._place == len(self._value)
 
 
-_Json: TypeAlias = Callable[[_Cursor], str]
+_Json: TypeAlias = Callable[[_EventBytes], str]
 """Reads a value and returns its JSON."""
 
 
@@ -111,7 +111,7 @@ class AvroEventReader:
         Raises:
             ValueError: it is cut or damaged.
         """
-        cursor = _Cursor(value, _HEAD_BYTES)
+        cursor = _EventBytes(value, _HEAD_BYTES)
         self._row(cursor)
         after = self._row(cursor)
         others = {name: read(cursor) for name, read in self._others}
@@ -119,7 +119,7 @@ class AvroEventReader:
             raise ValueError("the event goes on after its last field")
         return AvroEvent(json.loads(others["op"]), after)
 
-    def _row(self, cursor: _Cursor) -> Sequence[str] | None:
+    def _row(self, cursor: _EventBytes) -> Sequence[str] | None:
         branch = cursor.number()
         if branch not in (0, 1):
             raise ValueError("no such branch")
@@ -154,11 +154,11 @@ def _reader(schema: Any, records: dict[str, _Json], space: str) -> _Json:
             return _PRIMITIVES[kind]
 
 
-def _boolean(cursor: _Cursor) -> str:
+def _boolean(cursor: _EventBytes) -> str:
     return {b"\0": "false", b"\1": "true"}[cursor.taken(1)]
 
 
-def _small_integer(cursor: _Cursor) -> str:
+def _small_integer(cursor: _EventBytes) -> str:
     return str(cursor.number(16))
 
 
@@ -166,7 +166,7 @@ def _float(digits: str) -> str:
     return digits if digits.lstrip("-")[:1].isdigit() else f'"{digits}"'
 
 
-def _string(cursor: _Cursor) -> str:
+def _string(cursor: _EventBytes) -> str:
     return json.dumps(cursor.counted().decode(), ensure_ascii=False)
 
 
@@ -183,7 +183,7 @@ _PRIMITIVES: Final[Mapping[str, _Json]] = {
 
 
 def _union(branches: Sequence[_Json]) -> _Json:
-    def read(cursor: _Cursor) -> str:
+    def read(cursor: _EventBytes) -> str:
         branch = cursor.number()
         if not 0 <= branch < len(branches):
             raise ValueError("no such branch")
@@ -196,7 +196,7 @@ def _record(fields: Mapping[str, _Json]) -> _Json:
     return lambda cursor: "{" + ",".join(f"{json.dumps(name)}:{read(cursor)}" for name, read in fields.items()) + "}"
 
 
-def _items(read: _Json, cursor: _Cursor) -> str:
+def _items(read: _Json, cursor: _EventBytes) -> str:
     found: list[str] = []
     while count := cursor.number():
         if count < 0:

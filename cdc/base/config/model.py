@@ -210,7 +210,8 @@ class TopicsConfig(BaseModel):
 
     envelope: Literal["plain", "debezium"] = "plain"
     """What a value is: plain (default) the row and nothing else, which is what a compacted topic is for; debezium the
-    row in the change event of Debezium's connector for PostgreSQL, for readers that were written for it."""
+    row in the change event of Debezium's connector for PostgreSQL, in JSON or Avro, for readers that were written for
+    it."""
     cloudevents: bool = False
     """Whether each record of a table has the headers of CloudEvents 1.0 as well (ce_id, ce_type …), in the binary
     content mode. False by default, because they are as large as many rows, and only readers of CloudEvents need them.

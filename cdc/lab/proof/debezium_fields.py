@@ -62,7 +62,7 @@ def fields_by_catalog(dsn: str, options: Mapping[str, Any], registry_url: str | 
     text = _texts(options)
     read_avro: Callable[[bytes], Mapping[str, str]] | None = None
     if registry_url is not None:
-        from cdc.lab.proof.debezium_avro_fields import events_by_registry  # its library is not there for JSON
+        from cdc.lab.proof.avro_fields import events_by_registry  # its library is not there for JSON
 
         read_avro = events_by_registry(registry_url)
 
