@@ -1,4 +1,4 @@
-"""Chooses the dialect of the replica that the configuration names. PostgreSQL is the only one so far."""
+"""Chooses the dialect of the replica that the configuration names."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from cdc.base.config import Config
 from cdc.base.errors import ConfigError
 from cdc.sink.postgres.database import PostgresDatabase
 from cdc.sink.replica import ReplicaDatabase
+from cdc.sink.sql.database import SqlDatabase
+from cdc.sink.sql.sqlite import SqliteDialect
 
 
 def open_replica(
@@ -20,12 +22,15 @@ def open_replica(
 
     Args:
         config: has a ``sink`` section.
-        application_name: what ``pg_stat_activity`` shows.
+        application_name: what ``pg_stat_activity`` shows, if the replica is PostgreSQL.
         on_wait: called in a thread: a table, and for how many seconds it has waited for a lock; 0 when that is over.
+            Only PostgreSQL tells.
 
     Raises:
         ConfigError: the configuration has no ``sink`` section.
     """
     if config.sink is None:
-        raise ConfigError("the configuration has no sink section", remedy="add sink: {dsn: …} to it")
+        raise ConfigError("the configuration has no sink section", remedy="add sink: {dsn: …} to it, or sink: {url: …}")
+    if (path := config.sink.path) is not None:
+        return SqlDatabase(config.name, config.sink, SqliteDialect(path))
     return PostgresDatabase(config.name, config.sink, application_name, on_wait)
