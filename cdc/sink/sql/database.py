@@ -70,14 +70,12 @@ class SqlDatabase:
 
     def inspect(self, tables: Sequence[ReplicaName], source: SourceIdentity | None) -> Inspection:  # noqa: ARG002
         """Returns what the sink would find here, and changes nothing."""
+        schemas, lacks = sorted({name.schema for name in tables}), self._dialect.lacks()
         with replica_errors(self._dialect, "opening it"):
-            if self._dialect.exists():
+            if not lacks and self._dialect.exists():
                 with closing(self._dialect.connect(reads_only=True)) as connection:
                     are_there(connection)
-        schemas = sorted({name.schema for name in tables})
-        return Inspection(
-            self._dialect.address, tuple(schemas), tuple(self._dialect.lacks()), is_source=False, standby_remedy=""
-        )
+        return Inspection(self._dialect.address, tuple(schemas), tuple(lacks), is_source=False, standby_remedy="")
 
     def grants(self, schemas: Iterable[str]) -> NoReturn:  # noqa: ARG002 - of the protocol
         """Refuses: only PostgreSQL's rights are commands that cdc knows.

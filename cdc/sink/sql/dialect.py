@@ -12,6 +12,7 @@ from sqlalchemy.types import UserDefinedType
 
 from cdc.base.errors import ReplicaRefused, ReplicaUnavailable
 from cdc.contract.formats.format import NULL
+from cdc.contract.kinds import FLOATS, Kind
 from cdc.sink.replica import Lack, NameRules, ReplicaName
 
 _WAIT: Final = "cdc tries again by itself; if that does not help, look at the replica's server or disk"
@@ -46,6 +47,22 @@ class StorageForm(NamedTuple):
         if (value := self.value) is None:
             return [None if text == NULL else text for text in texts]
         return [None if text == NULL else value(text) for text in texts]
+
+
+def array_form(kind: Kind, sql: str) -> StorageForm:
+    """Returns how a column of text holds arrays: as PostgreSQL prints them, which is not how it reads them.
+
+    Args:
+        kind: the kind of the elements.
+        sql: the column's type.
+    """
+    return StorageForm(sql, _ARRAYS.get(kind))
+
+
+_ARRAYS: Final[Mapping[Kind, Callable[[str], str]]] = {
+    Kind.BOOL: lambda text: text.replace("true", "t").replace("false", "f"),
+    **dict.fromkeys(FLOATS, lambda text: text.replace('"', "")),
+}
 
 
 class StoredColumn(NamedTuple):

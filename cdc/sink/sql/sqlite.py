@@ -25,12 +25,12 @@ from cdc.base.errors import ReplicaRefused
 from cdc.contract.kinds import FLOATS, INTEGERS, Kind, kind_of
 from cdc.sink.replica import Lack, NameRules, ReplicaName
 from cdc.sink.sql.control import TABLES
-from cdc.sink.sql.dialect import Blame, Explained, StorageForm, StoredColumn, StoredTable
+from cdc.sink.sql.dialect import Blame, Explained, StorageForm, StoredColumn, StoredTable, array_form
 
 _OLDEST: Final = (3, 37)
 """The first version with STRICT tables."""
 
-_PATIENCE_S: Final = 10.0
+_PATIENCE_S: Final = 3.0
 """How long a statement waits for another program's transaction on the file, before the session ends and tries again."""
 
 _SCHEMA: Final = "main"
@@ -50,12 +50,11 @@ _EXPLAINED: Final[Mapping[int, Explained]] = {
         Blame.AWAY, "look at the file's disk and its free space; cdc tries again by itself"
     ),
     sqlite3.SQLITE_NOMEM: Explained(Blame.AWAY, "give this machine more memory; cdc tries again by itself"),
-    sqlite3.SQLITE_CANTOPEN: Explained(
-        Blame.REFUSED, "create the folder that sink.url names, and let the sink's user write there"
-    ),
     **dict.fromkeys(
-        (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH),
-        Explained(Blame.REFUSED, "let the sink's user write to the file and to its folder, then restart the sink"),
+        (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH),
+        Explained(
+            Blame.REFUSED, "create the folder that sink.url names, and let the sink's user write to it and to the file"
+        ),
     ),
     **dict.fromkeys(
         (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB),
@@ -204,11 +203,14 @@ class SqliteDialect:
     def form(self, sql_type: str, *, is_key: bool, stored: str | None = None) -> StorageForm | None:
         """Returns how a column holds the values of a source type; None if one of type ``stored`` changes them."""
         kind, is_array, _ = kind_of(sql_type)
-        # 0 and -0 are different keys in the topic and one to SQLite
-        form = _TEXT if is_array or (is_key and kind in FLOATS) else SQLITE_FORMS[kind]
+        if is_array:
+            form = text = array_form(kind, _TEXT.sql)
+        else:
+            # 0 and -0 are different keys in the topic and one to SQLite
+            form, text = _TEXT if is_key and kind in FLOATS else SQLITE_FORMS[kind], _TEXT
         if stored is None or form.sql in _KEEPS.get(_affinity(stored), ()):
             return form
-        return _TEXT if _affinity(stored) == "TEXT" else None
+        return text if _affinity(stored) == "TEXT" else None
 
     def stored(self, connection: sa.Connection, name: ReplicaName) -> StoredTable | None:
         """Returns what the catalog says about a table."""
@@ -262,11 +264,15 @@ class SqliteDialect:
     def _session(self, reads_only: bool) -> sqlite3.Connection:
         uri = f"file:{quote(str(self._path))}?mode={'ro' if reads_only else 'rwc'}"
         session = sqlite3.connect(uri, uri=True, timeout=_PATIENCE_S, isolation_level=None, check_same_thread=False)
-        if not reads_only:
-            # Readers read on while the sink writes. A loss of power may undo the last commits, but each with its
-            # offsets, so that the sink applies their records again: no fsync at each commit
-            session.execute("PRAGMA journal_mode = WAL")
-            session.execute("PRAGMA synchronous = NORMAL")
+        try:
+            if not reads_only:
+                # Readers read on while the sink writes. A loss of power may undo the last commits, but each with its
+                # offsets, so that the sink applies their records again: no fsync at each commit
+                session.execute("PRAGMA journal_mode = WAL")
+                session.execute("PRAGMA synchronous = NORMAL")
+        except BaseException:
+            session.close()
+            raise
         return session
 
 

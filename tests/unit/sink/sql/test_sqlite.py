@@ -63,6 +63,8 @@ def test_text_holds_everything_and_tells_all_keys_apart() -> None:
         ("float8", "NaN", "NaN"),
         ("float8", "-Infinity", float("-inf")),
         ("bytea", "\\x00ff", b"\x00\xff"),
+        ("bool[]", "{true,NULL,false}", "{t,NULL,f}"),
+        ("float8[]", '{1.5,"NaN",NULL}', "{1.5,NaN,NULL}"),
     ],
 )
 def test_a_text_becomes_the_value_that_the_column_keeps(sql_type: str, text: str, value: object) -> None:
