@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
+from cdc.base import extras
 from cdc.base.config import Config
 from cdc.base.errors import ConfigError
 from cdc.sink.postgres.database import PostgresDatabase
 from cdc.sink.replica import ReplicaDatabase
 from cdc.sink.sql.database import SqlDatabase
+from cdc.sink.sql.dialect import SqlDialect
 from cdc.sink.sql.sqlite import SqliteDialect
 
 
@@ -32,5 +35,15 @@ def open_replica(
     if config.sink is None:
         raise ConfigError("the configuration has no sink section", remedy="add sink: {dsn: …} to it, or sink: {url: …}")
     if (path := config.sink.path) is not None:
-        return SqlDatabase(config.name, config.sink, SqliteDialect(path))
+        return SqlDatabase(config.name, config.sink, _in_file(config.sink.url or "", path))
     return PostgresDatabase(config.name, config.sink, application_name, on_wait)
+
+
+def _in_file(url: str, path: Path) -> SqlDialect:
+    if url.startswith("sqlite:"):
+        return SqliteDialect(path)
+    extras.require("duckdb", "a replica in DuckDB")
+    # Imported here, because its libraries come with the extra
+    from cdc.sink.sql.duckdb import DuckdbDialect
+
+    return DuckdbDialect(path)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.request import urlopen
 
+import duckdb
 import psycopg
 
 from cdc.base.lsn import LSN
 from cdc.base.table_names import parts
 from cdc.lab.proof.comparison import Rows, TableShape, describe, difference, pinned, table_rows
+from cdc.lab.stack.embedded import free_port
 from tests.support.bridge_process import CdcProcess
 from tests.support.deployment import Deployment
 from tests.support.forked import ForkedCdc
@@ -31,6 +35,14 @@ class FileReplica(Protocol):
     def url(self) -> str:
         """The value of ``sink.url``."""
 
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether nobody else can read it while the sink runs."""
+
+    @property
+    def beyond(self) -> str:
+        """Matches SQL expressions of values that types of this database do not hold."""
+
     def cut(self) -> LSN | None:
         """The LSN that the replica records; None before the first cut."""
 
@@ -46,6 +58,8 @@ class SqliteReplica:
     """A file of SQLite."""
 
     path: Path
+    is_exclusive: bool = False
+    beyond: str = "$."
 
     @property
     def url(self) -> str:
@@ -73,19 +87,75 @@ class SqliteReplica:
 
 
 @dataclass
+class DuckdbReplica:
+    """A file of DuckDB. While the sink runs, no other process can open it."""
+
+    path: Path
+    is_exclusive: bool = True
+    beyond: str = r"'NaN'::numeric\(|'294276-.*'::timestamp"
+
+    @property
+    def url(self) -> str:
+        return f"duckdb:///{self.path}"
+
+    def cut(self) -> LSN | None:
+        found = self._ask("SELECT lsn FROM cdc_cut") if self.path.exists() else []
+        return LSN.parse(found[0][0]) if found and found[0][0] else None
+
+    def states(self) -> dict[str, str]:
+        return dict(self._ask("SELECT replica_table, state FROM cdc_mirrored_table"))
+
+    def rows(self, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+        listed = ", ".join(_quoted(each) for each in columns)
+        name = ".".join(map(_quoted, parts(table)))
+        with closing(duckdb.connect(self.path)) as connection:
+            connection.execute("SET TimeZone = 'UTC'")
+            types = [str(each) for each in connection.sql(f"SELECT {listed} FROM {name}").types]
+            shown = [
+                f"CAST({_quoted(each)} AS VARCHAR)"
+                if kind.startswith(("DATE", "TIMESTAMP", "DECIMAL"))
+                else _quoted(each)
+                for each, kind in zip(columns, types, strict=True)
+            ]
+            found = connection.execute(f"SELECT {', '.join(shown)} FROM {name}").fetchall()
+        is_moment = [kind.startswith(("DATE", "TIMESTAMP")) for kind in types]
+        return [
+            tuple(
+                _before_christ(each) if moment and each is not None else each
+                for each, moment in zip(row, is_moment, strict=True)
+            )
+            for row in found
+        ]
+
+    def _ask(self, query: str) -> list[tuple[Any, ...]]:
+        with closing(duckdb.connect(self.path)) as connection:
+            return connection.execute(query).fetchall()
+
+
+@dataclass
 class FileDeployment(Deployment):
     """A deployment whose replica is a file. Nothing reads its ``replica``."""
 
     file: FileReplica = field(kw_only=True)
 
     def cut(self) -> LSN | None:
-        """The LSN that the replica records; None before the first cut."""
-        return self.file.cut()
+        """The LSN that the replica records, or that the sink tells if nobody else can read it; None before that."""
+        if not self.file.is_exclusive:
+            return self.file.cut()
+        url = f"http://127.0.0.1:{self.settings['http']['sink_port']}/metrics"
+        try:
+            with urlopen(url, timeout=5) as answer:
+                found = re.search(rb"^cdc_sink_cut_lsn ([0-9.e+]+)$", answer.read(), re.MULTILINE)
+        except OSError:  # it is only starting
+            return None
+        return LSN(int(float(found[1]))) if found is not None else None
 
     def assert_equal(self, *tables: TableShape | str) -> None:
         """See that source, folded topic and replica hold the same rows, and no record went back or came twice."""
         self.wait_mirrored()
         self.assert_published(*tables)
+        if self.file.is_exclusive:
+            self.sink.stop()
         with pinned(self.source.dsn) as source:
             for table in tables:
                 shape = table if isinstance(table, TableShape) else describe(source, table)
@@ -93,6 +163,9 @@ class FileDeployment(Deployment):
                 found = difference("replica", table_rows(source, shape), printed(source, shape, rows), shape)
                 assert found is None, f"{shape.table}: {found}\n{self.sink.tail()}"
         assert set(self.file.states().values()) == {"exact"}, self.sink.tail()
+        if self.file.is_exclusive:
+            self.sink.start()
+            self.sink.wait_said("mirroring")
 
 
 @contextmanager
@@ -111,6 +184,7 @@ def deployed_to_file(
         "kafka": {"bootstrap": bootstrap},
         "topics": {"partitions": 3},
         "sink": {"url": file.url},
+        "http": {"sink_port": free_port()},
     }
     for section, entries in (sections or {}).items():
         settings.setdefault(section, {}).update(entries)
@@ -142,6 +216,11 @@ def printed(source: psycopg.Connection[Any], shape: TableShape, rows: Sequence[S
     found = {shape.key_of(row): row for row in shown}
     assert len(found) == len(rows)
     return found
+
+
+def _before_christ(text: str) -> str:
+    """A moment as PostgreSQL writes it."""
+    return text.replace(" (BC)", "") + " BC" if " (BC)" in text else text
 
 
 def _text(value: Any, kind: str) -> bytes | None:

@@ -15,7 +15,7 @@ MAX_MESSAGE_BYTES = 45 * 1024 * 1024
 """The largest row. A history holds twice that, and Kafka's clients take answers up to 100 MB, brokers requests up to
 100 MiB."""
 
-REPLICA_FILES = ("sqlite",)
+REPLICA_FILES = ("sqlite", "duckdb")
 """The databases in a file that a replica may be in."""
 
 _ALTERED = "exactly-once delivery depends on it, so the bridge sets it itself"

@@ -256,8 +256,8 @@ class SinkConfig(BaseModel):
     dsn: _Dsn | None = None
     """libpq connection string or URL of a replica on PostgreSQL, best without the password."""
     url: Annotated[str, AfterValidator(checks.replica_url)] | None = None
-    """Replica in another database, instead of dsn: sqlite:///shop.db. A relative path starts at the configuration
-    file."""
+    """Replica in another database, instead of dsn: sqlite:///shop.db or duckdb:///shop.duckdb. A relative path starts
+    at the configuration file."""
     password: SecretStr | None = None
     """Password of that user, kept out of dsn so that it is never printed."""
     password_file: str | None = None
@@ -278,7 +278,7 @@ class SinkConfig(BaseModel):
         if self.url is not None:
             if self.password is not None:
                 raise ValueError("a password is given, but only PostgreSQL needs one")
-            if self.schema_name is not None:
+            if self.schema_name is not None and self.url.startswith("sqlite"):
                 raise ValueError("schema: SQLite has no schemas; prefix sets tables apart")
             scheme, _, path = self.url.partition(":///")
             directory = Path((info.context or {}).get("directory", ""))

@@ -86,6 +86,7 @@ class RowsTable:
         places = {each.name: place for place, each in enumerate(written)}
         self._key_places = [places[each] for each in self.key]
         self.table = table_of(name, written, self.key)
+        self._is_replaced = dialect.skips_equals(self.table)
         self._upsert, self._delete = dialect.upsert(self.table, self.key), dialect.delete(self.table, self.key)
 
     def prepare(self, topic: str, records: Sequence[StoredRecord]) -> RowBatch:
@@ -108,6 +109,8 @@ class RowsTable:
         """Deletes and upserts rows in the open transaction."""
         if batch.deleted:
             self._dialect.load(connection, self._delete, batch.deleted)
+        if batch.upserted and self._is_replaced:
+            self._dialect.load(connection, self._delete, self.keys_of(batch.upserted))
         if batch.upserted:
             self._dialect.load(connection, self._upsert, batch.upserted)
 

@@ -6,7 +6,7 @@ number of microseconds since 1970.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 
@@ -67,6 +67,13 @@ def create(connection: sa.Connection) -> None:
 def are_there(connection: sa.Connection) -> bool:
     """Returns whether a sink has been here."""
     return sa.inspect(connection).has_table(cut.name)
+
+
+def read_state(connection: sa.Connection, name: str) -> dict[str, Any]:
+    """Returns the recorded cut of a sink and its tables, as plain values."""
+    at = connection.execute(sa.select(cut).where(cut.c.name == name)).mappings().first()
+    tables = connection.execute(sa.select(mirrored_table).where(mirrored_table.c.name == name)).mappings().all()
+    return {"cut": at and dict(at), "tables": [dict(each) for each in tables]}
 
 
 def microseconds(seconds: float) -> int:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
-from typing import NoReturn
-
-import sqlalchemy as sa
+from operator import itemgetter
+from typing import Any, NoReturn
 
 from cdc.base.config import SinkConfig
 from cdc.base.errors import ConfigError
 from cdc.base.lsn import LSN
 from cdc.contract.record import SourceIdentity
 from cdc.sink.replica import Inspection, ReplicaName, ReplicaNaming, SinkStatus, TableStatus, naming_of
-from cdc.sink.sql.control import are_there, create, cut, mirrored_table, seconds
+from cdc.sink.sql.control import are_there, create, read_state, seconds
 from cdc.sink.sql.dialect import SqlDialect, replica_errors
 from cdc.sink.sql.writer import SqlReplica
 
@@ -65,8 +64,12 @@ class SqlDatabase:
             if not self._dialect.exists():
                 return _NOTHING_YET
             running = self._dialect.sole_writer(self._name).is_taken()
+            if running and self._dialect.told is not None and (state := self._dialect.told.read(self._name)):
+                return _status(state, running=True)
             with closing(self._dialect.connect(reads_only=True)) as connection:
-                return self._status(connection, running) if are_there(connection) else _NOTHING_YET
+                if not are_there(connection):
+                    return _NOTHING_YET
+                return _status(read_state(connection, self._name), running=running)
 
     def inspect(self, tables: Sequence[ReplicaName], source: SourceIdentity | None) -> Inspection:  # noqa: ARG002
         """Returns what the sink would find here, and changes nothing."""
@@ -87,23 +90,23 @@ class SqlDatabase:
             f"cdc knows no grants for {self._dialect.called}, in which the replica is", remedy=self._dialect.grants
         )
 
-    def _status(self, connection: sa.Connection, running: bool) -> SinkStatus:
-        at = connection.execute(sa.select(cut).where(cut.c.name == self._name)).first()
-        tables = connection.execute(
-            sa.select(mirrored_table).where(mirrored_table.c.name == self._name).order_by(mirrored_table.c.topic)
-        ).all()
-        return SinkStatus(
-            lsn=LSN.parse(at.lsn) if at and at.lsn else None,
-            applied_lsn=LSN.parse(at.applied_lsn) if at else None,
-            commit_ts=at.commit_ts if at else 0,
-            running=running,
-            tables=tuple(
-                TableStatus(row.topic, row.replica_table, row.state, row.rows_applied, row.reason or "")
-                for row in tables
-            ),
-            applied_s=_age_s(at.applied_at) if at else None,
-            level_s=_age_s(at.caught_up_at) if at else None,
-        )
+
+def _status(state: Mapping[str, Any], *, running: bool) -> SinkStatus:
+    """Returns the state of a sink from what it recorded."""
+    at = state["cut"]
+    tables = sorted(state["tables"], key=itemgetter("topic"))
+    return SinkStatus(
+        lsn=LSN.parse(at["lsn"]) if at and at["lsn"] else None,
+        applied_lsn=LSN.parse(at["applied_lsn"]) if at else None,
+        commit_ts=at["commit_ts"] if at else 0,
+        running=running,
+        tables=tuple(
+            TableStatus(row["topic"], row["replica_table"], row["state"], row["rows_applied"], row["reason"] or "")
+            for row in tables
+        ),
+        applied_s=_age_s(at["applied_at"]) if at else None,
+        level_s=_age_s(at["caught_up_at"]) if at else None,
+    )
 
 
 def _age_s(moment: int) -> float:

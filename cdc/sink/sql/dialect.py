@@ -121,8 +121,22 @@ class SoleWriter(Protocol):
         """Returns whether some sink has the lock."""
 
 
+class ToldState(Protocol):
+    """The place where a running sink tells its state, if nobody else can read it in the replica."""
+
+    def write(self, name: str, state: Mapping[str, Any]) -> None:
+        """Replace what the sink of this name has told."""
+
+    def read(self, name: str) -> Mapping[str, Any] | None:
+        """Returns what the sink of this name told last; None if nothing."""
+
+
 class SqlDialect(Protocol):
     """A replica database, as far as it differs from others."""
+
+    @property
+    def told(self) -> ToldState | None:
+        """The place where a running sink tells its state; None if it can be read in the replica."""
 
     @property
     def called(self) -> str:
@@ -174,11 +188,14 @@ class SqlDialect(Protocol):
     def upsert(self, table: sa.Table, key: Sequence[str]) -> str:
         """Returns an INSERT of all columns of a row, for ``load``, that replaces the row with the same key."""
 
+    def skips_equals(self, table: sa.Table) -> bool:
+        """Returns whether an UPDATE of this table may leave ``0`` where it was told ``-0``, since the two are equal."""
+
     def delete(self, table: sa.Table, key: Sequence[str]) -> str:
         """Returns a DELETE of the row with a key, for ``load``."""
 
-    def load(self, connection: sa.Connection, statement: str, rows: Sequence[Sequence[Any]]) -> int:
-        """Run a statement for each of the rows. Returns how many rows it inserted, updated or deleted."""
+    def load(self, connection: sa.Connection, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Run a statement for each of the rows."""
 
     def explain(self, error: BaseException) -> Explained:
         """Returns what an error of the driver means."""

@@ -9,8 +9,6 @@ https://www.sqlite.org/stricttables.html, https://www.sqlite.org/datatype3.html
 
 from __future__ import annotations
 
-import fcntl
-import os
 import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,6 +24,7 @@ from cdc.contract.kinds import FLOATS, INTEGERS, Kind, kind_of
 from cdc.sink.replica import Lack, NameRules, ReplicaName
 from cdc.sink.sql.control import TABLES
 from cdc.sink.sql.dialect import Blame, Explained, StorageForm, StoredColumn, StoredTable, array_form
+from cdc.sink.sql.files import ANOTHER_FILE, NO_MEMORY, NO_PLACE, NO_ROOM, SideLock, unwritable
 
 _OLDEST: Final = (3, 37)
 """The first version with STRICT tables."""
@@ -36,30 +35,21 @@ _PATIENCE_S: Final = 3.0
 _SCHEMA: Final = "main"
 
 _DIALECT: Final = sqlite.dialect()
+_UPDATES: Final = " DO UPDATE SET "
+
+_OPEN_ELSEWHERE: Final = "end the transaction that another program has open on the file: the sink goes on by itself"
 
 # https://www.sqlite.org/rescode.html
 _EXPLAINED: Final[Mapping[int, Explained]] = {
-    **dict.fromkeys(
-        (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED),
-        Explained(
-            Blame.AWAY, "end the transaction that another program has open on the file: the sink goes on by itself"
-        ),
-    ),
-    sqlite3.SQLITE_FULL: Explained(Blame.AWAY, "make room on the file's disk: the sink goes on by itself"),
-    sqlite3.SQLITE_IOERR: Explained(
-        Blame.AWAY, "look at the file's disk and its free space; cdc tries again by itself"
-    ),
-    sqlite3.SQLITE_NOMEM: Explained(Blame.AWAY, "give this machine more memory; cdc tries again by itself"),
+    **dict.fromkeys((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED), Explained(Blame.AWAY, _OPEN_ELSEWHERE)),
+    sqlite3.SQLITE_FULL: Explained(Blame.AWAY, NO_ROOM),
+    sqlite3.SQLITE_IOERR: Explained(Blame.AWAY, "look at the file's disk; cdc tries again by itself"),
+    sqlite3.SQLITE_NOMEM: Explained(Blame.AWAY, NO_MEMORY),
     **dict.fromkeys(
         (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH),
-        Explained(
-            Blame.REFUSED, "create the folder that sink.url names, and let the sink's user write to it and to the file"
-        ),
+        Explained(Blame.REFUSED, NO_PLACE),
     ),
-    **dict.fromkeys(
-        (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB),
-        Explained(Blame.REFUSED, "name another file in sink.url, or move this one away: the sink fills a new one"),
-    ),
+    **dict.fromkeys((sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB), Explained(Blame.REFUSED, ANOTHER_FILE)),
 }
 """What errors mean that do not blame the rows."""
 
@@ -102,52 +92,6 @@ SQLITE_FORMS: Final[Mapping[Kind, StorageForm]] = {
 }
 
 
-class SideLock:
-    """The lock of the one sink that writes to a replica in a file: a lock on a file beside it.
-
-    The system releases it when the process ends, however it ends. A lock on the replica itself would keep readers out.
-
-    Args:
-        path: the file, which is created at the first ``take`` and never removed: a process that waits for its lock has
-            it open.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: int | None = None
-
-    def take(self) -> bool:
-        """Takes the lock until ``release``; returns False while another session has it.
-
-        Raises:
-            OSError: the file cannot be created or opened.
-        """
-        if self._file is not None:
-            return True
-        self._file = _locked(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), fcntl.LOCK_EX)
-        return self._file is not None
-
-    def release(self) -> None:
-        """Releases the lock if this session has it."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
-
-    def is_taken(self) -> bool:
-        """Returns whether a session has the lock.
-
-        To ask is to take it for a moment. A sink that begins in that moment is refused, and asks again.
-        """
-        try:
-            found = _locked(os.open(self._path, os.O_RDONLY | os.O_CLOEXEC), fcntl.LOCK_SH)
-        except FileNotFoundError:
-            return False
-        if found is None:
-            return True
-        os.close(found)
-        return False
-
-
 class SqliteDialect:
     """A replica in a file of SQLite.
 
@@ -156,7 +100,8 @@ class SqliteDialect:
     """
 
     called = "SQLite"
-    grants = "let the sink's user read and write the file that sink.url names, and its folder"
+    told = None
+    grants = NO_PLACE
     table_options: Mapping[str, Any] = {"sqlite_strict": True}
     names = NameRules(
         schema=_SCHEMA, folds_case=True, reserved=frozenset(ReplicaName(_SCHEMA, each.name) for each in TABLES)
@@ -176,12 +121,7 @@ class SqliteDialect:
 
     def lacks(self) -> list[Lack]:
         """Returns which rights to file and folder are missing: SQLite writes files of its own beside the file."""
-        places = [self._path.parent, *([self._path] if self.exists() else [])]
-        return [
-            Lack(str(place), "may not be written", f"let the user that runs cdc sink write to {place}")
-            for place in places
-            if not os.access(place, os.W_OK)
-        ]
+        return unwritable(self._path)
 
     def connect(self, *, reads_only: bool = False) -> sa.Connection:
         """Opens a new session."""
@@ -198,7 +138,7 @@ class SqliteDialect:
 
     def sole_writer(self, name: str) -> SideLock:
         """Returns the lock of the one sink of this name."""
-        return SideLock(self._path.with_name(f"{self._path.name}.{name}.lock"))
+        return SideLock(self._path, name)
 
     def form(self, sql_type: str, *, is_key: bool, stored: str | None = None) -> StorageForm | None:
         """Returns how a column holds the values of a source type; None if one of type ``stored`` changes them."""
@@ -244,19 +184,25 @@ class SqliteDialect:
         taken = statement.on_conflict_do_update(key, set_=others) if others else statement.on_conflict_do_nothing(key)
         return str(taken.compile(dialect=_DIALECT, column_keys=[each.name for each in table.columns]))
 
+    def skips_equals(self, table: sa.Table) -> bool:  # noqa: ARG002 - of the protocol
+        """Returns False: an UPDATE writes what it is told."""
+        return False
+
     def delete(self, table: sa.Table, key: Sequence[str]) -> str:
         """Returns a DELETE of the row with a key."""
         wanted = [table.c[each] == sa.bindparam(f"key{place}") for place, each in enumerate(key)]
         return str(sa.delete(table).where(*wanted).compile(dialect=_DIALECT))
 
-    def load(self, connection: sa.Connection, statement: str, rows: Sequence[Sequence[Any]]) -> int:
-        """Runs a statement for each of the rows."""
-        return connection.exec_driver_sql(statement, [tuple(row) for row in rows]).rowcount
+    def load(self, connection: sa.Connection, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Runs a statement for each of the rows. A trigger that leaves one out (``RAISE(IGNORE)``) is an error."""
+        taken = connection.exec_driver_sql(statement, [tuple(row) for row in rows]).rowcount
+        if taken < len(rows) and _UPDATES in statement:  # other statements may well find nothing to do
+            raise sa.exc.IntegrityError(statement, None, sqlite3.IntegrityError("a trigger keeps a row out"))
 
     def explain(self, error: BaseException) -> Explained:
         """Returns what an error of the driver means."""
         if isinstance(error, OSError):
-            return Explained(Blame.REFUSED, self.grants)
+            return Explained(Blame.REFUSED, NO_PLACE)
         # The lower eight bits; the others tell more, and there are more of them in each version
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
         return _EXPLAINED.get(code, Explained(Blame.ROWS))
@@ -270,6 +216,8 @@ class SqliteDialect:
                 # offsets, so that the sink applies their records again: no fsync at each commit
                 session.execute("PRAGMA journal_mode = WAL")
                 session.execute("PRAGMA synchronous = NORMAL")
+                # The topics already hold what the source's foreign keys did, and tables may be at different moments
+                session.execute("PRAGMA foreign_keys = OFF")
         except BaseException:
             session.close()
             raise
@@ -301,13 +249,3 @@ def _affinity(declared: str) -> str:
     if "BLOB" in upper:
         return "BLOB"
     return "REAL" if any(each in upper for each in ("REAL", "FLOA", "DOUB")) else "NUMERIC"
-
-
-def _locked(file: int, kind: int) -> int | None:
-    """Returns the open file if its lock can be had at once; else closes it and returns None."""
-    try:
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(file)
-        return None
-    return file

@@ -79,6 +79,8 @@ def establish(
     if stored is None:
         forms = {column: dialect.form(sql_type, is_key=column in key) for column, sql_type in wanted.items()}
         columns = [_mirrored(column, wanted, forms) for column in wanted]
+        if dialect.names.schema is None:
+            connection.execute(sa.schema.CreateSchema(name.schema, if_not_exists=True))
         connection.execute(sa.schema.CreateTable(table_of(name, columns, key, **dialect.table_options)))
         return EstablishedTable(columns, [], is_new, is_rekeyed)
     return _fitted(connection, dialect, name, schemas, stored)
@@ -119,8 +121,9 @@ def _fitted(
             raise TableRefused(
                 f"column {column!r} of replica table {name} has type {found.sql or 'none'}, and the source's is "
                 f"{sql_type}, which it cannot hold unchanged",
+                # Not every database drops a column that stands before one of the key
                 remedy=f"DROP TABLE {table};  {_THEN}"
-                if column in key
+                if list(there).index(fold(column)) <= max(list(there).index(fold(each)) for each in key)
                 else f"ALTER TABLE {table} DROP COLUMN {quote(column)};  {_THEN}",
             )
     generated = {name for name, each in there.items() if each.is_generated}

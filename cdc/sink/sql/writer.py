@@ -24,7 +24,7 @@ from cdc.contract.record import Progress, SourceIdentity, TableSchema
 from cdc.sink.rejections import RecordRejected
 from cdc.sink.replica import ReplicaNaming
 from cdc.sink.sql.batch import RowBatch
-from cdc.sink.sql.control import cut, microseconds, partition_offset, seconds
+from cdc.sink.sql.control import cut, microseconds, partition_offset, read_state, seconds
 from cdc.sink.sql.dialect import Blame, SqlDialect, blamed, first_line, replica_errors
 from cdc.sink.sql.registry import SqlRegistry
 
@@ -299,3 +299,6 @@ class SqlReplica:
         self._connection.commit()
         self._is_open = False
         self._written.clear()
+        if (told := self._dialect.told) is not None:
+            told.write(self._name, read_state(self._connection, self._name))
+            self._connection.commit()

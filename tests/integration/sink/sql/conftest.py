@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from cdc.lab.stack import Kafka
-from tests.support.file_replicas import FileDeployment, FileReplica, SqliteReplica, deployed_to_file
+from tests.support.file_replicas import DuckdbReplica, FileDeployment, FileReplica, SqliteReplica, deployed_to_file
 from tests.support.servers import Database
 
-FILES: dict[str, Callable[[Path], FileReplica]] = {"sqlite": SqliteReplica}
+FILES: dict[str, Callable[[Path], FileReplica]] = {"sqlite": SqliteReplica, "duckdb": DuckdbReplica}
 
 
 @pytest.fixture(params=FILES)

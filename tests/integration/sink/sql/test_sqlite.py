@@ -14,6 +14,7 @@ import pytest
 from cdc.base.errors import ReplicaRefused, ReplicaUnavailable
 from cdc.contract.record import SchemaColumn
 from cdc.sink.dialects import open_replica
+from cdc.sink.rejections import RecordRejected
 from cdc.sink.replica import ReplicaDatabase
 from tests.integration.sink.test_databases import ITEMS, SqliteFile, apply, record, session
 from tests.support.small_disk import enlarge, small_disk
@@ -103,6 +104,15 @@ def test_a_table_of_ones_own_is_used_as_it_is(shop: SqliteFile) -> None:
     with session(opened(shop), sized) as writer:
         apply(writer, 100, record(1, "a", 0)._replace(value=b'{"id":1,"name":"a","size":5}'))
     assert shop.rows("items") == [("a", 1, 7, 1)]
+
+
+def test_a_trigger_that_leaves_a_row_out_stops_the_table(shop: SqliteFile) -> None:
+    with session(opened(shop), ITEMS) as writer:
+        shop.execute("CREATE TRIGGER odd BEFORE INSERT ON items WHEN NEW.id = 2 BEGIN SELECT RAISE(IGNORE); END")
+        bad = record(2, "b", 1)
+        with pytest.raises(RecordRejected, match="a trigger keeps a row out") as refused:
+            apply(writer, 100, record(1, "a", 0), bad, record(3, "c", 2))
+        assert refused.value.record == bad
 
 
 def test_a_key_that_does_not_tell_all_values_apart_stops_its_table(shop: SqliteFile) -> None:

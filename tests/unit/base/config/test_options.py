@@ -236,11 +236,12 @@ REFUSED = [
     ("sink.dsn", "", "must not be empty"),
     ("sink.dsn", None, "give one of dsn, for a replica on PostgreSQL, and url, for another database"),
     ("sink.url", "sqlite:///shop.db", "give one of dsn, for a replica on PostgreSQL, and url, for another database"),
-    ("sink.url", "postgresql://db/shop", "write sqlite:/// and the path of a file"),
+    ("sink.url", "postgresql://db/shop", "write sqlite:/// or duckdb:/// and the path of a file"),
     ("sink.url", "postgresql:///shop", "a replica on PostgreSQL is named by dsn"),
-    ("sink.url", "sqlite://", "write sqlite:/// and the path of a file"),
-    ("sink.url", "sqlite:///shop.db?mode=ro", "write sqlite:/// and the path of a file"),
+    ("sink.url", "sqlite://", "write sqlite:/// or duckdb:/// and the path of a file"),
+    ("sink.url", "sqlite:///shop.db?mode=ro", "write sqlite:/// or duckdb:/// and the path of a file"),
     ("sink.url", "sqlite:///:memory:", "name a file: what is in memory ends with the process"),
+    ("sink.url", "duckdb:///:memory:", "name a file: what is in memory ends with the process"),
     ("sink", {"url": "sqlite:///a.db", "password": "x"}, "a password is given, but only PostgreSQL needs one"),
     ("sink", {"url": "sqlite:///a.db", "schema": "m"}, "SQLite has no schemas; prefix sets tables apart"),
     ("sink.schema", "", "must not be empty"),
@@ -384,7 +385,7 @@ def test_no_sink_section_is_a_bridge_alone(tmp_path: Path) -> None:
     assert load(path, {}).sink is None
 
 
-@pytest.mark.parametrize(("url", "path"), [("sqlite:///a/shop.db", "a/shop.db"), ("sqlite:////var/s.db", "/var/s.db")])
+@pytest.mark.parametrize(("url", "path"), [("sqlite:///a/shop.db", "a/shop.db"), ("duckdb:////var/s.db", "/var/s.db")])
 def test_the_file_of_a_replica_starts_at_the_configuration_file(tmp_path: Path, url: str, path: str) -> None:
     sink = load_with(tmp_path, "sink", {"url": url}).sink
     assert sink is not None
