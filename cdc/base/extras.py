@@ -8,10 +8,11 @@ from typing import Final, Literal
 
 from cdc.base.errors import ConfigError
 
-Extra = Literal["embedded", "protobuf", "registry", "spark", "view"]
+Extra = Literal["duckdb", "embedded", "protobuf", "registry", "spark", "view"]
 
 _DOWNLOADS: Final = ("filelock", "jgo", "platformdirs", "psutil")
 _NEEDED: Final[Mapping[Extra, tuple[str, ...]]] = {
+    "duckdb": ("duckdb", "duckdb_engine"),
     "embedded": _DOWNLOADS,
     "protobuf": ("grpc_tools",),
     "registry": ("attrs", "authlib", "cachetools", "fastavro", "jsonschema_rs"),

@@ -40,7 +40,7 @@ Columns = Annotated[
     typer.Option(help="Compare only these columns, separated by commas; slower if many rows differ in other columns."),
 ]
 Replica = Annotated[
-    bool, typer.Option("--replica/--no-replica", help="Compare the replica as well, if there is a sink.")
+    bool, typer.Option("--replica/--no-replica", help="Compare the replica as well, if there is one on PostgreSQL.")
 ]
 AsksRepair = Annotated[
     bool, typer.Option("--repair", help="Have the bridge publish the differing keys again, then compare them again.")

@@ -1,7 +1,7 @@
 """What the rest of cdc knows about a replica: its tables' names, its state, and what can be asked of it.
 
-A dialect is a room beside ``postgres`` with a class that implements ``ReplicaDatabase``. It has to pass the tests of
-``ReplicaContract`` in ``tests/integration/sink/postgres/test_database.py``.
+A dialect is PostgreSQL's room, or a module in ``sql``. It has to pass the tests of
+``ReplicaContract`` in ``tests/integration/sink/test_databases.py``.
 """
 
 from __future__ import annotations
@@ -18,9 +18,6 @@ from cdc.base.table_names import parts, qualified
 from cdc.contract.ports import ReplicaWriter
 from cdc.contract.record import SourceIdentity, TableSchema
 
-_MAX_IDENTIFIER_BYTES: Final = 63
-"""NAMEDATALEN - 1. PostgreSQL truncates longer names silently, and two truncated names may be the same."""
-
 
 class ReplicaName(NamedTuple):
     """Schema and table in the replica."""
@@ -32,6 +29,27 @@ class ReplicaName(NamedTuple):
         return qualified(self.schema, self.table)
 
 
+class NameRules(NamedTuple):
+    """What a database says about the names of tables.
+
+    Attributes:
+        schema: the only schema, for a database that has no others: other schemas of the source become part of a
+            table's name. None if each table may have its own.
+        longest: bytes of a name; None for no limit.
+        folds_case: whether names that differ only in case are the same.
+        reserved: tables in which the sink keeps its own state, among the replica tables.
+    """
+
+    schema: str | None = None
+    longest: int | None = None
+    folds_case: bool = False
+    reserved: frozenset[ReplicaName] = frozenset()
+
+
+POSTGRES_NAMES: Final = NameRules(longest=63)
+"""NAMEDATALEN - 1. PostgreSQL truncates longer names silently, and two truncated names may be the same."""
+
+
 class ReplicaNaming:
     """Names replica tables, and refuses to give two source tables the same one.
 
@@ -39,22 +57,32 @@ class ReplicaNaming:
         schema: the schema of all replica tables; None keeps each source table's own.
         prefix: put before each table's name.
         tables: source ``schema.table`` → replica ``schema.table``; overrides the other two.
+        rules: what the database says about names.
     """
 
-    def __init__(self, schema: str | None, prefix: str, tables: Mapping[str, str]) -> None:
+    def __init__(
+        self, schema: str | None, prefix: str, tables: Mapping[str, str], rules: NameRules = POSTGRES_NAMES
+    ) -> None:
         self._schema = schema
         self._prefix = prefix
         self._tables = tables
-        self._taken: dict[ReplicaName, str] = {}
+        self._rules = rules
+        self._taken: dict[str, str] = {}
+
+    @property
+    def folds_case(self) -> bool:
+        """Whether names that differ only in case are the same."""
+        return self._rules.folds_case
 
     def name(self, schema: TableSchema) -> ReplicaName:
         """Returns the replica table of a source table, and reserves it for that table's topic.
 
         Raises:
-            ConfigError: another topic has that replica table already, or the name is too long.
+            ConfigError: another topic has that replica table already, or the database has no such name.
         """
         source, name = schema.qualified_name, self.place(schema)
-        holder = self._taken.setdefault(name, schema.topic)
+        known_as = str(name).lower() if self.folds_case else str(name)
+        holder = self._taken.setdefault(known_as, schema.topic)
         if holder != schema.topic:
             raise ConfigError(
                 f"topics {holder!r} and {schema.topic!r} would both be mirrored into replica table {name}",
@@ -66,25 +94,36 @@ class ReplicaNaming:
         """Returns the replica table of a source table, even if another topic has it already.
 
         Raises:
-            ConfigError: the name is too long.
+            ConfigError: the database has no such name.
         """
         source = schema.qualified_name
+        sole, longest = self._rules.schema, self._rules.longest
         configured = self._tables.get(source)
         if configured is not None:
             name = ReplicaName(*parts(configured))
+        elif sole is not None:
+            flat = schema.name if schema.namespace == "public" else f"{schema.namespace}_{schema.name}"
+            name = ReplicaName(sole, self._prefix + flat)
         else:
             name = ReplicaName(self._schema or schema.namespace, self._prefix + schema.name)
-        if max(len(part.encode()) for part in name) > _MAX_IDENTIFIER_BYTES:
+        why = ""
+        if longest is not None and max(len(part.encode()) for part in name) > longest:
+            why = f"longer than {longest} bytes"
+        elif sole not in (None, name.schema):
+            why = f"the only schema there is {sole}"
+        elif name in self._rules.reserved:
+            why = "the sink keeps its own state in a table of this name"
+        if why:
             raise ConfigError(
-                f"the replica table of {source} would be called {name}: longer than {_MAX_IDENTIFIER_BYTES} bytes",
-                remedy=f"give it a shorter one, sink.tables: {{{source!r}: …}}",
+                f"the replica table of {source} would be called {name}: {why}",
+                remedy=f"give it another one, sink.tables: {{{source!r}: {sole or '…'}.…}}",
             )
         return name
 
 
-def naming_of(sink: SinkConfig) -> ReplicaNaming:
+def naming_of(sink: SinkConfig, rules: NameRules = POSTGRES_NAMES) -> ReplicaNaming:
     """Returns the naming that the configuration asks for, in which no name is taken yet."""
-    return ReplicaNaming(sink.schema_name, sink.prefix, sink.tables)
+    return ReplicaNaming(sink.schema_name, sink.prefix, sink.tables, rules)
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,7 @@ def test_hosts_are_services() -> None:
     config = config_of("bridge")
     assert config.sink is not None
     assert config.source.dsn is not None
+    assert config.sink.dsn is not None
     assert "host=source dbname=shop user=cdc" in config.source.dsn.get_secret_value()
     assert "host=replica dbname=shop user=replica" in config.sink.dsn.get_secret_value()
     assert SERVICES["source"]["environment"]["POSTGRES_DB"] == "shop"

@@ -20,6 +20,8 @@ from cdc.contract.pgtypes import BUILTIN_NAMES, sql_type
 from cdc.lab.proof.comparison import FORMS as PROOF_FORMS
 from cdc.lab.proof.server_text import TypeForm
 from cdc.ops.jobs.describe import TOPIC_FORMS
+from cdc.sink.sql.duckdb import DUCKDB_FORMS
+from cdc.sink.sql.sqlite import SQLITE_FORMS
 from cdc.spark.mirror.parquet import SPARK_TYPES
 from cdc.spark.snapshot.columns import ARRAY_FORMS, FORMS
 from cdc.spark.values import columns as spark_values
@@ -35,6 +37,8 @@ READERS: dict[str, Mapping[Kind, object]] = {
     "what jobs are told": TOPIC_FORMS,
     "Kafka Connect's schema": CONNECT_TYPES,
     "the Parquet mirror": SPARK_TYPES,
+    "replicas in SQLite": SQLITE_FORMS,
+    "replicas in DuckDB": DUCKDB_FORMS,
     "snapshots": FORMS,
     "snapshots, of arrays": ARRAY_FORMS,
 }

@@ -92,7 +92,7 @@ _STATEMENTS: Final = {
     "ALTER TABLE X DROP COLUMN X;": f"{_SINK}/test_wider.py",
     "ALTER TABLE X DROP CONSTRAINT X;": f"{_SINK}/test_altered.py",
     "CREATE ROLE X LOGIN REPLICATION;": f"{_SOURCE}/test_connect.py",
-    "DELETE FROM cdc.mirrored_table WHERE name = 'X' AND topic = 'X';": f"{_SINK}/test_placement.py",
+    "DELETE FROM X WHERE name = 'X' AND topic = 'X';": f"{_SINK}/test_placement.py",
     "DROP TABLE X;": f"{_SINK}/test_placement.py",
     "SELECT pg_drop_replication_slot('X');": f"{_BRIDGE}/test_publication_gaps.py",
     "SELECT pg_log_standby_snapshot();": f"{_BRIDGE}/test_standby_source.py",
@@ -100,7 +100,7 @@ _STATEMENTS: Final = {
     "SELECT pg_switch_wal();": "tests/fault/test_failover.py",
     "SELECT pg_terminate_backend(X);": f"{_SINK}/test_locked.py",
     "SELECT pg_wal_replay_resume();": "tests/integration/ops/status/test_check_standby.py",
-    "UPDATE cdc.mirrored_table SET replica_table = 'X' WHERE topic = 'X';": f"{_SINK}/test_tables.py",
+    "UPDATE X SET replica_table = 'X' WHERE topic = 'X';": f"{_SINK}/test_tables.py",
 }
 """Statement → the test that executes it."""
 _NO_STATEMENTS: Final = {

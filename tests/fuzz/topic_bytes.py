@@ -36,8 +36,8 @@ from cdc.contract.record import (
     TableSchema,
 )
 from cdc.kafka.replay.cut import climb
-from cdc.sink.postgres.errors import RecordRejected
 from cdc.sink.postgres.rows import RowForm
+from cdc.sink.rejections import RecordRejected
 from cdc.state.keys import KeyFormat
 from cdc.topics.batches import parse_batches
 from cdc.views.table.facts import KeyColumn

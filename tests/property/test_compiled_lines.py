@@ -16,8 +16,8 @@ from cdc.contract.formats.format import NOT_ENCODABLE, ReadColumn
 from cdc.contract.formats.json_format import JSON
 from cdc.contract.pgtypes import sql_type
 from cdc.contract.ports import StoredRecord
-from cdc.sink.postgres.errors import RecordRejected
 from cdc.sink.postgres.rows import RowForm
+from cdc.sink.rejections import RecordRejected
 from tests.support import random_rows
 from tests.support.soak import times
 

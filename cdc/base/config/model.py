@@ -254,8 +254,11 @@ class SinkConfig(BaseModel):
 
     model_config = _STRICT
 
-    dsn: _Dsn
-    """libpq connection string or URL of the replica database, best without the password."""
+    dsn: _Dsn | None = None
+    """libpq connection string or URL of a replica on PostgreSQL, best without the password."""
+    url: Annotated[str, AfterValidator(checks.replica_url)] | None = None
+    """Replica in another database, instead of dsn: sqlite:///shop.db or duckdb:///shop.duckdb. A relative path starts
+    at the configuration file."""
     password: SecretStr | None = None
     """Password of that user, kept out of dsn so that it is never printed."""
     password_file: str | None = None
@@ -269,12 +272,36 @@ class SinkConfig(BaseModel):
 
     @model_validator(mode="after")
     def _check(self, info: ValidationInfo) -> SinkConfig:
-        password_file.settle(self, info, self.dsn.get_secret_value())
+        if (self.dsn is None) == (self.url is None):
+            raise ValueError("give one of dsn, for a replica on PostgreSQL, and url, for another database")
+        password_file.settle(self, info, "" if self.dsn is None else self.dsn.get_secret_value())
         checks.distinct_targets(self.tables)
+        if self.url is not None:
+            if self.password is not None:
+                raise ValueError("a password is given, but only PostgreSQL needs one")
+            if self.schema_name is not None and self.url.startswith("sqlite"):
+                raise ValueError("schema: SQLite has no schemas; prefix sets tables apart")
+            scheme, _, path = self.url.partition(":///")
+            directory = Path((info.context or {}).get("directory", ""))
+            object.__setattr__(self, "url", f"{scheme}:///{directory / path}")
         return self
 
+    @property
+    def path(self) -> Path | None:
+        """The file that the replica is in; None if it is on PostgreSQL."""
+        return None if self.url is None else Path(self.url.partition(":///")[2])
+
     def connection(self) -> dict[str, str]:
-        """Returns arguments as ``SourceConfig.connection`` does."""
+        """Returns arguments as ``SourceConfig.connection`` does.
+
+        Raises:
+            ConfigError: the replica is in another database.
+        """
+        if self.dsn is None:
+            raise ConfigError(
+                "sink.url names the replica, and this command knows replicas on PostgreSQL only",
+                remedy="name a replica on PostgreSQL: sink.dsn",
+            )
         return password_file.connection(self.dsn, self.password)
 
 

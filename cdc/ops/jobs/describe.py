@@ -45,7 +45,7 @@ TOPIC_FORMS: Final[Mapping[Kind, job.ColumnKind]] = {
 
 
 class JobDeployment(NamedTuple):
-    """A deployment as jobs see it; ``replica`` is None without a sink."""
+    """A deployment as jobs see it; ``replica`` is None without one on PostgreSQL."""
 
     source: job.PostgresSettings
     replica: job.PostgresSettings | None
@@ -190,8 +190,8 @@ def _replica_names(config: Config, infos: Sequence[TableInfo]) -> dict[str, Repl
 
 
 def _replica(config: Config) -> job.PostgresSettings | None:
-    if config.sink is None:
-        return None
+    if config.sink is None or config.sink.url is not None:
+        return None  # jobs reach a replica by JDBC, which this is for PostgreSQL only
     with connect(config.sink.connection(), application_name=_APPLICATION) as conn:
         return _address(conn.info, config.sink.password, "sink.dsn")
 

@@ -9,19 +9,14 @@ from itertools import count
 from psycopg import sql
 
 from cdc.contract.formats.format import ReadColumn
-from cdc.contract.formats.json_format import JSON
-from cdc.contract.formats.opener import ValueOpener
-from cdc.contract.formats.topic_keys import TopicKeys
-from cdc.contract.header import is_of_no_row, schema_of
 from cdc.contract.ports import StoredRecord
 from cdc.contract.record import TableSchema
 from cdc.sink.postgres.equal_keys import equal, printed_alike, sift
-from cdc.sink.postgres.errors import RecordRejected
 from cdc.sink.postgres.fresh import FreshTables
-from cdc.sink.postgres.rekey import former_definitions, former_keys
 from cdc.sink.postgres.rows import RowForm
 from cdc.sink.postgres.tables import Equality, ReplicaColumn
 from cdc.sink.replica import ReplicaName
+from cdc.sink.topic_rows import TopicRecords
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +85,7 @@ class TableStatements:
         has_spellings = not all(each.is_identity for each in equalities.values())
         self._row_form = RowForm([*map(_formed, written)], generated, definitions, is_positioned=has_spellings)
         self._key_form = RowForm([_formed(by_name[each]) for each in key])
-        self._former_keys, self._former_definitions = former_keys(schemas), former_definitions(schemas)
-        self._opener, self._keys = ValueOpener(schemas), TopicKeys(schemas)
+        self._records = TopicRecords(schemas)
         target = sql.Identifier(*name)
         rows, keys = sql.Identifier("pg_temp", f"cdc rows {number}"), sql.Identifier("pg_temp", f"cdc keys {number}")
         self.target, self.key, self.staged_rows = target, key, rows
@@ -136,19 +130,7 @@ class TableStatements:
         Raises:
             RecordRejected: a record cannot be written as a row of the table.
         """
-        last = _last_of_each_key(records)
-        if self._former_definitions:
-            last = {key: record for key, record in last.items() if not self._is_former(key, record.header)}
-        # Not those that remove only a record which another program wrote: the key's row is still there
-        tombstones = [each for each in last.values() if each.value is None and not is_of_no_row(each.header)]
-        upserts = [record for record in last.values() if record.value is not None]
-        if self._opener.is_needed:
-            upserts = [self._opened(record) for record in upserts]
-            # An envelope may say that its row was deleted; its tombstone comes with the next batch
-            tombstones += [each for each in upserts if each.value is None]
-            upserts = [each for each in upserts if each.value is not None]
-        if self._keys.is_needed:
-            tombstones = [self._with_key_in_json(record) for record in tombstones]
+        tombstones, upserts = self._records.newest(records)
         new, others = ((), upserts) if fresh is None else fresh.split(topic, upserts)
         return RenderedBatch(
             topic,
@@ -158,49 +140,6 @@ class TableStatements:
             [*self._row_form.blocks(others)],
             [*self._row_form.blocks(new)],
         )
-
-    def _opened(self, record: StoredRecord) -> StoredRecord:
-        topic, partition, offset, key, value, header = record
-        try:
-            # Not by _replace: it takes as long as all the rest, once per row
-            return StoredRecord(topic, partition, offset, key, self._opener.row(value or b"", header), header)
-        except ValueError as error:
-            raise RecordRejected(record, str(error)) from error
-
-    def _with_key_in_json(self, record: StoredRecord) -> StoredRecord:
-        try:
-            return record._replace(key=self._keys.json(record.key or b""))
-        except ValueError as error:
-            raise RecordRejected(record, str(error)) from error
-
-    def _is_former(self, key: bytes, header: bytes) -> bool:
-        """Returns whether a record was written under a former key of the table. These records are left out."""
-        if schema_of(header) in self._former_definitions or self._keys.is_former(key):
-            return True
-        # Bytes that are not a key have no members here; rendering rejects them
-        if not self._former_keys:
-            return False
-        try:
-            return JSON.members(self._keys.json(key)) in self._former_keys
-        except ValueError:
-            return False
-
-
-def _last_of_each_key(records: Sequence[StoredRecord]) -> dict[bytes, StoredRecord]:
-    """Returns the last record by key. ``records`` is in order for each key, because a key has one partition.
-
-    ``replay.home`` has already left out records that another program wrote into a different partition.
-
-    Raises:
-        RecordRejected: a record has no key.
-    """
-    last = {record.key: record for record in records if record.key is not None}
-    if (
-        len(last) < len(records)
-        and (nameless := next((each for each in records if each.key is None), None)) is not None
-    ):
-        raise RecordRejected(nameless, "has no key")
-    return last
 
 
 def _stage(

@@ -10,7 +10,7 @@ import psycopg
 import sqlalchemy.exc
 
 from cdc.base.errors import ReplicaRefused, ReplicaUnavailable
-from cdc.contract.ports import StoredRecord, TableRejected
+from cdc.contract.ports import TableRejected
 
 _READ_ONLY: Final = "25006"
 _AGAIN: Final = (
@@ -41,27 +41,6 @@ _SERVER_LACKS: Final = {
 """Remedies for errors that the server reports and that a retry alone does not cure."""
 
 _CHECK: Final = "run `cdc check`: it says what the role lacks in the replica; the server's log may say more"
-_SHOWN_KEY_BYTES: Final = 500
-
-
-def key_text(key: bytes) -> str:
-    """Returns any bytes of a key as a text that PostgreSQL takes, which takes no NUL. A key in Avro begins with one."""
-    return key.decode(errors="replace").replace("\0", "\\0")
-
-
-class RecordRejected(TableRejected):
-    """The replica table rejects a record. The arguments become the attributes of these names."""
-
-    def __init__(self, record: StoredRecord, reason: str) -> None:
-        key = "without a key" if record.key is None else key_text(record.key[:_SHOWN_KEY_BYTES])
-        super().__init__(
-            record.topic,
-            reason,
-            record,
-            message=f"topic {record.topic!r} partition {record.partition} offset {record.offset} key {key}: {reason}",
-            remedy="correct the replica table, or the row in the source so that a newer record replaces this one; "
-            "then restart the sink, which tries again",
-        )
 
 
 class CutRejected(TableRejected):
@@ -82,10 +61,6 @@ class RowsForbidden(TableRejected):
 
     def __init__(self, topic: str, reason: str, grants: str) -> None:
         super().__init__(topic, reason, remedy=f"{grants} -- then restart the sink")
-
-
-class TableRefused(ReplicaRefused):
-    """A replica table does not match its definition and cannot be made to. The table stops, the others go on."""
 
 
 def is_retryable(error: psycopg.Error) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -11,33 +10,28 @@ import psycopg
 import sqlalchemy as sa
 import structlog
 from psycopg.errors import InsufficientPrivilege, LockNotAvailable
-from sqlalchemy.dialects.postgresql import insert
 
 from cdc.base.errors import ConfigError, with_remedy
 from cdc.contract.ports import Beginning, CutStanding, ReplicaTable, StoredRecord
 from cdc.contract.record import TableSchema
-from cdc.contract.table_states import TableEvent, TableState, at_cut, moved
+from cdc.contract.table_states import TableEvent, TableState, at_cut
+from cdc.sink.definitions import former_definitions
+from cdc.sink.placement import Placement, nowhere
 from cdc.sink.postgres.batch import TableStatements
 from cdc.sink.postgres.control import cut, mirrored_table, partition_offset
-from cdc.sink.postgres.errors import CutRejected, RowsForbidden, TableRefused, first_line, is_retryable, key_text
+from cdc.sink.postgres.errors import CutRejected, RowsForbidden, first_line, is_retryable
 from cdc.sink.postgres.fresh import FreshTables, is_plain
 from cdc.sink.postgres.grants import lacking
 from cdc.sink.postgres.locks import WAIT_FOR_ROWS, WAIT_FOR_SHAPE, WAIT_LONG, LockReport, LockWaits
-from cdc.sink.postgres.placement import Placement, nowhere
 from cdc.sink.postgres.rebuild import SeenKeys, has_rows, seen_table
-from cdc.sink.postgres.rekey import delete_all, former_definitions
+from cdc.sink.postgres.rekey import delete_all
 from cdc.sink.postgres.session import psycopg_of
 from cdc.sink.postgres.table_facts import KnownTables
 from cdc.sink.postgres.tables import Established, establish, quoted_name
+from cdc.sink.recorded_tables import RecordedTables
+from cdc.sink.rejections import TableRefused
 from cdc.sink.replica import ReplicaName, ReplicaNaming
-
-_ASKED: Final = "the operator asked for it"
-_DROPPED: Final = "the replica table was gone"
-_STRIPPED: Final = "a column of the replica table was gone"
-_FORGOTTEN: Final = "what the sink had recorded of the table was gone"
-_INTERRUPTED: Final = "it was being rebuilt when it was stopped"
-
-_NO_CULPRIT: Final = {"stopped_key": None, "stopped_partition": None, "stopped_offset": None}
+from cdc.sink.taking_up import INTERRUPTED, NO_CULPRIT, FoundTable, culprit, foreign_rows, is_stripped
 
 _REFERRED: Final = """
 SELECT n.nspname::text, c.relname::text FROM pg_catalog.pg_constraint k
@@ -80,7 +74,7 @@ class TableRegistry:
         waits.begin()
         self._session = psycopg_of(connection)
         self._name = name
-        self._placement = Placement(connection, name, naming)
+        self._placement = Placement(connection, mirrored_table, name, naming)
         self._stopped = set(stopped)
         self._emptied: set[str] = set()
         self._created: set[str] = set()
@@ -92,11 +86,8 @@ class TableRegistry:
         self._staged = 0
         self.fresh = FreshTables()
         self.is_source = False
-        rows = connection.execute(sa.select(mirrored_table).where(mirrored_table.c.name == name)).all()
-        self._tables = {
-            row.topic: ReplicaTable(row.topic, row.replica_table, row.state, row.reason, row.rows_applied)
-            for row in rows
-        }
+        self._records = RecordedTables(connection, mirrored_table, name)
+        rows, self._tables = self._records.rows, self._records.tables
         self._known = KnownTables(self._session, {row.topic: (row.table_oid, row.table_file) for row in rows})
         self._established = {row.topic: row.fingerprint for row in rows}
         self._recorded = frozenset(self._established)
@@ -155,26 +146,25 @@ class TableRegistry:
         statements = self._statements.get(topic)
         if statements is None:
             return "stopped"
-        table, holds_rows = self._tables[topic], has_rows(self._session, statements.target)
-        if is_asked:
-            why_anew = _ASKED
-        elif resumes and topic in self._created:
-            why_anew = _DROPPED
-        elif resumes and topic in self._stripped:
-            why_anew = _STRIPPED
-        elif resumes and not why_anew and topic not in self._recorded:
-            why_anew = _FORGOTTEN
-        elif resumes and not why_anew and not holds_rows:
-            why_anew = self._known.why_empty(topic)
-        elif not resumes and topic in self._seen_tables:
-            why_anew = table.reason or _INTERRUPTED
-        elif not resumes and holds_rows:
-            self.stop(topic, str(_foreign_rows(self._names[topic], self._schemas[topic][-1])))
+        holds_rows = has_rows(self._session, statements.target)
+        found = FoundTable(
+            resumes=resumes,
+            is_created=topic in self._created,
+            is_stripped=topic in self._stripped,
+            is_recorded=topic in self._recorded,
+            is_rebuilt=topic in self._seen_tables,
+            holds_rows=holds_rows,
+            reason=self._tables[topic].reason,
+            why_empty=self._known.why_empty(topic),
+        )
+        if found.has_foreign_rows and not is_asked:
+            self.stop(topic, str(foreign_rows(self._names[topic], self._schemas[topic][-1])))
             return "stopped"
+        why_anew = found.why_anew(why_anew, is_asked=is_asked)
         if not holds_rows:
             self._take_for_fresh(topic)
         if values := self._known.to_record(topic):  # with rows in it, it is what somebody made of the former
-            self._update(topic, **values)
+            self._records.update(topic, **values)
         if why_anew or not resumes:
             self._begin_at_zero(topic, why_anew, holds_rows, now)
             return "anew"
@@ -190,13 +180,13 @@ class TableRegistry:
     def _resume(self, topic: str) -> None:
         """Goes on where the last session stopped. A rebuild goes on, too: the keys that it has met are on record."""
         if topic in self._seen_tables and self._tables[topic].state != TableState.REBUILDING:
-            self._move(topic, TableEvent.REBUILD_RESUMED, reason=_INTERRUPTED)
+            self._records.move(topic, TableEvent.REBUILD_RESUMED, reason=INTERRUPTED)
         else:
-            self._move(topic, TableEvent.RESUMED)
+            self._records.move(topic, TableEvent.RESUMED)
 
     def leave_cut(self, topic: str) -> None:
         """Takes the topic out of the cut, and records until when it was known to be read to its end."""
-        self._update(topic, read_since=self._caught_up_at())
+        self._records.update(topic, read_since=self._caught_up_at())
 
     def _begin_at_zero(self, topic: str, why: str, holds_rows: bool, now: float) -> None:
         """Reads from the first offset. Existing rows stay until it is known that the topic does not have them."""
@@ -218,7 +208,7 @@ class TableRegistry:
         self._connection.execute(
             sa.delete(partition_offset).where(partition_offset.c.name == self._name, partition_offset.c.topic == topic)
         )
-        self._move(
+        self._records.move(
             topic,
             TableEvent.READ_AGAIN if why else TableEvent.READ,
             reason=why or None,
@@ -231,7 +221,7 @@ class TableRegistry:
         self._statements.pop(topic, None)
         self._seen.pop(topic, None)
         self._held.add(topic)
-        self._move(
+        self._records.move(
             topic,
             TableEvent.LEFT_OUT,
             held_by=with_remedy(told.who, told.remedy),
@@ -244,11 +234,11 @@ class TableRegistry:
         self._stopped.add(topic)
         self._statements.pop(topic, None)
         self._seen.pop(topic, None)
-        self._move(
+        self._records.move(
             topic,
             TableEvent.REFUSED,
             reason=reason,
-            **(_NO_CULPRIT if record is None else _culprit(record)),
+            **(NO_CULPRIT if record is None else culprit(record)),
             read_since=sa.func.coalesce(mirrored_table.c.read_since, self._caught_up_at()),
         )
 
@@ -265,9 +255,17 @@ class TableRegistry:
         for topic in self._statements:
             events = at_cut(topic, standing)
             if rows := counts.get(topic, 0):
-                self._move(topic, *events, rows_applied=self._tables[topic].rows_applied + rows)
+                self._records.move(topic, *events, rows_applied=self._tables[topic].rows_applied + rows)
             else:
-                self._move(topic, *events)
+                self._records.move(topic, *events)
+
+    def refuse_replaced(self, topic: str) -> None:
+        """Looks whether a topic's table is still the same, because the server refuses its rows.
+
+        Raises:
+            ReplicaUnavailable: it was dropped, replaced or altered.
+        """
+        self._known.refuse_changed([topic], ())
 
     def blamed(self, error: psycopg.Error) -> str | None:
         """Finds the topic whose rows break a constraint: the referring table's, or else the referenced table's.
@@ -299,31 +297,10 @@ class TableRegistry:
             log.info("table is rebuilt", table=self._tables[topic].name, rows_deleted=gone)
         self._seen_tables.pop(topic, None)
         self.read_since.pop(topic, None)
-        self._update(topic, seen_table=None, read_since=None)
+        self._records.update(topic, seen_table=None, read_since=None)
 
     def _caught_up_at(self) -> sa.ScalarSelect[Any]:
         return sa.select(cut.c.caught_up_at).where(cut.c.name == self._name).scalar_subquery()
-
-    def _move(self, topic: str, *events: TableEvent, **values: Any) -> None:
-        """Records the state that events lead to, and other columns. A new state clears reason and culprit."""
-        table = self._tables[topic]
-        state = moved(table.state, *events)
-        if state != table.state:
-            values = {"state": state, "reason": None, **_NO_CULPRIT, **values}
-        if values:
-            self._tables[topic] = table._replace(
-                state=state,
-                reason=values.get("reason", table.reason),
-                rows_applied=values.get("rows_applied", table.rows_applied),
-            )
-            self._update(topic, **values)
-
-    def _update(self, topic: str, **values: Any) -> None:
-        self._connection.execute(
-            sa.update(mirrored_table)
-            .where(mirrored_table.c.name == self._name, mirrored_table.c.topic == topic)
-            .values(**values)
-        )
 
     def _establish(self, topic: str, schemas: Sequence[TableSchema]) -> None:
         newest, known = schemas[-1], self._tables.get(topic)
@@ -333,7 +310,7 @@ class TableRegistry:
             name = self._placement.place(newest, known and known.name)
         except TableRefused as error:
             if known is None:
-                self._enter(topic, nowhere(topic), newest.fingerprint)
+                self._records.enter(topic, nowhere(topic), newest.fingerprint)
             self.stop(topic, str(error))
             return
         self._names[topic] = name
@@ -342,7 +319,7 @@ class TableRegistry:
                 f"sink.dsn is the source database, and table {name} would be mirrored into itself",
                 remedy="set sink.schema or sink.prefix, and keep the replica tables out of source.tables",
             )
-        self._enter(topic, str(name), newest.fingerprint)
+        self._records.enter(topic, str(name), newest.fingerprint)
         if topic in self._stopped:
             return
         if (told := self._waits.held().get(topic)) is not None:
@@ -374,12 +351,12 @@ class TableRegistry:
             self.stop(topic, str(self._impossible(name, cause)))
         else:
             # Not before: what is locked or stopped now is emptied when it is established
-            self._update(topic, fingerprint=newest.fingerprint)
+            self._records.update(topic, fingerprint=newest.fingerprint)
             self._established[topic] = newest.fingerprint
             self._statements[topic] = statements
             if topic in self._held:
                 self._held.discard(topic)
-                self._update(topic, held_by=None, held_since=None)
+                self._records.update(topic, held_by=None, held_since=None)
             if topic in self._seen:
                 self._seen[topic] = SeenKeys(self._session, seen_table(self._name, topic), statements)
             if is_emptied:
@@ -403,11 +380,8 @@ class TableRegistry:
         """Notes if the table or a column was gone: what was added now must be new in the source, too."""
         if is_new:
             self._created.add(topic)
-        fingerprints = [each.fingerprint for each in schemas]
-        if (last := self._established.get(topic, "")) in fingerprints:
-            before = schemas[: fingerprints.index(last) + 1]
-            if not {column.name for each in before for column in each.columns}.isdisjoint(added):
-                self._stripped.add(topic)
+        if is_stripped(self._established.get(topic, ""), schemas, added):
+            self._stripped.add(topic)
 
     def _impossible(self, name: ReplicaName, cause: psycopg.Error) -> TableRefused:
         """Returns why a replica table cannot be created or widened, with the grant if a right is missing."""
@@ -425,7 +399,7 @@ class TableRegistry:
     def _begin_anew(self, topic: str) -> None:
         """Notes that the table's rows were deleted, before the cut that says so."""
         self._emptied.add(topic)
-        self._move(topic, TableEvent.EMPTIED)
+        self._records.move(topic, TableEvent.EMPTIED)
         if topic in self._seen:
             self._seen[topic].begin()
         self._take_for_fresh(topic)
@@ -438,29 +412,3 @@ class TableRegistry:
     def _is_retired(self, topic: str) -> bool:
         """Whether the source table is published to another topic now."""
         return self._placement.successor(self._schemas[topic][-1]) is not None
-
-    def _enter(self, topic: str, table: str, fingerprint: str) -> None:
-        values: dict[str, Any] = {"replica_table": table}
-        known = self._tables.get(topic)
-        if known is None or known.name != table:
-            self._tables[topic] = ReplicaTable(topic, table, TableState.LOADING, None, 0)
-            values |= {"state": TableState.LOADING, "reason": None}
-        self._connection.execute(
-            insert(mirrored_table)
-            .values(name=self._name, topic=topic, **{"state": TableState.LOADING, "fingerprint": fingerprint, **values})
-            .on_conflict_do_update(index_elements=["name", "topic"], set_=values)
-        )
-
-
-def _culprit(record: StoredRecord) -> dict[str, Any]:
-    key = None if record.key is None else key_text(record.key)
-    return {"stopped_key": key, "stopped_partition": record.partition, "stopped_offset": record.offset}
-
-
-def _foreign_rows(name: ReplicaName, schema: TableSchema) -> TableRefused:
-    """Returns the refusal of a table with foreign rows: no record of the topic may ever delete them."""
-    return TableRefused(
-        f"replica table {name} holds rows that this sink did not write",
-        remedy=f"cdc sink --rebuild {shlex.quote(schema.qualified_name)}  # takes the table over: rows that the topic "
-        "has are overwritten, all others deleted; or empty the table and restart the sink",
-    )

@@ -11,7 +11,7 @@ https://www.postgresql.org/docs/current/sql-copy.html#SQL-COPY-FILE-FORMATS
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -19,14 +19,13 @@ from cdc.base.errors import DecodeError
 from cdc.base.lsn import ZERO
 from cdc.contract.formats.format import NULL, ReadColumn, ValueFormat
 from cdc.contract.formats.json_format import JSON
-from cdc.contract.header import header_position, parse_header
+from cdc.contract.header import header_position
 from cdc.contract.ports import StoredRecord
 from cdc.contract.record import Position
-from cdc.sink.postgres.errors import RecordRejected
+from cdc.sink.topic_rows import RowTexts, names_null_documents
 
 _ROWS_PER_BLOCK: Final = 1_000
 _FIELD, _ROW = "\0t", "\0n"
-_NULL_DOCUMENT: Final = b";json_null="
 
 
 class RowForm:
@@ -50,9 +49,7 @@ class RowForm:
         value_format: ValueFormat = JSON,
     ) -> None:
         self._is_positioned = is_positioned
-        self._definitions = definitions or {}
-        self._names = frozenset(column.name for column in columns)
-        self._reader = value_format.reader(columns, others)
+        self._texts = RowTexts(columns, others, definitions, value_format=value_format)
 
     def blocks(self, records: Sequence[StoredRecord], of_key: bool = False) -> Iterator[bytes]:
         """Yields COPY text of the records' values, or of their keys. Within a block, the order of rows is arbitrary.
@@ -65,46 +62,19 @@ class RowForm:
             yield self._block(block, of_key)
 
     def _block(self, records: list[StoredRecord], of_key: bool) -> bytes:
-        sources = [record.key if of_key else record.value for record in records]
-        if not of_key and _NULL_DOCUMENT in b"".join([record.header for record in records]):
-            return self._text(records, self._one_by_one(records, sources))
-        if self._is_positioned:
-            return self._by_column(records, sources, of_key)
-        text, left = self._reader.lines(sources, are_keys=of_key)
+        if self._is_positioned or (not of_key and names_null_documents(records)):
+            return self._text(records, self._texts.rows(records, of_key=of_key))
+        text, left = self._texts.lines(records, of_key=of_key)
         if not left:
             return text
-        left_records, left_sources = [records[place] for place in left], [sources[place] for place in left]
-        return text + self._by_column(left_records, left_sources, of_key)
-
-    def _by_column(self, records: Sequence[StoredRecord], sources: Sequence[bytes | None], of_key: bool) -> bytes:
-        rows = self._reader.block(sources, are_keys=of_key)
-        return self._text(records, self._one_by_one(records, sources, of_key) if rows is None else rows)
+        rest = [records[place] for place in left]
+        return text + self._text(rest, self._texts.rows(rest, of_key=of_key))
 
     def _text(self, records: Sequence[StoredRecord], rows: Sequence[Sequence[str]]) -> bytes:
         if self._is_positioned:
             positions = [position_of(record) for record in records]
             rows = [(str(at.lsn), str(at.seq), *row) for at, row in zip(positions, rows, strict=True)]
         return _copy_text(rows)
-
-    def _one_by_one(
-        self, records: Sequence[StoredRecord], sources: Sequence[bytes | None], of_key: bool = False
-    ) -> list[Sequence[str]]:
-        """Reads rows one by one, which is slow but copes with any value and finds the record at fault."""
-        rows: list[Sequence[str]] = []
-        for record, source in zip(records, sources, strict=True):
-            try:
-                nulls = self._names if of_key else self._null_documents(record.header)
-                rows.append(self._reader.row(source, nulls))
-            except (ValueError, DecodeError) as error:
-                raise RecordRejected(record, str(error)) from error
-        return rows
-
-    def _null_documents(self, header: bytes) -> Collection[str]:
-        """Returns the columns whose ``null`` is a JSON document and not SQL's NULL."""
-        if _NULL_DOCUMENT not in header:
-            return ()
-        parsed = parse_header(header)
-        return parsed.null_documents(self._definitions.get(parsed.schema))
 
 
 def position_of(record: StoredRecord) -> Position:

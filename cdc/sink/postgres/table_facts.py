@@ -14,8 +14,8 @@ import psycopg
 
 from cdc.base.errors import ReplicaUnavailable
 from cdc.contract.pgtypes import quote_identifier
-from cdc.sink.postgres.errors import TableRefused
 from cdc.sink.postgres.tables import quoted_name
+from cdc.sink.rejections import TableRefused
 from cdc.sink.replica import ReplicaName
 
 _LOOK_S: Final = 5.0

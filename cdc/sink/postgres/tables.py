@@ -22,8 +22,10 @@ from sqlalchemy.types import UserDefinedType
 
 from cdc.contract.pgtypes import quote_identifier
 from cdc.contract.record import TableSchema
-from cdc.sink.postgres.errors import TableRefused, first_line
+from cdc.sink.definitions import wanted_columns
+from cdc.sink.postgres.errors import first_line
 from cdc.sink.postgres.rekey import rekey
+from cdc.sink.rejections import TableRefused
 from cdc.sink.replica import ReplicaName
 
 _WIDENINGS: Final[Mapping[str, frozenset[str]]] = {
@@ -212,16 +214,6 @@ def establish(connection: sa.Connection, name: ReplicaName, schemas: Sequence[Ta
 def quoted_name(name: ReplicaName) -> str:
     """Returns the name with both parts quoted. (SQLAlchemy's own quoting would double percent signs.)"""
     return ".".join(map(quote_identifier, name))
-
-
-def wanted_columns(schemas: Sequence[TableSchema]) -> dict[str, str]:
-    """Returns the SQL type of each column of any definition. The newest definition with a column decides, and the
-    columns of the newest definition come first."""
-    wanted: dict[str, str] = {}
-    for schema in reversed(schemas):
-        for column in schema.columns:
-            wanted.setdefault(column.name, column.sql_type)
-    return wanted
 
 
 def takes_unchanged(actual: str, wanted: str) -> bool:

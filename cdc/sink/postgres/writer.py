@@ -27,10 +27,11 @@ from cdc.contract.ports import Beginning, CutStanding, Partition, ReplicaTable, 
 from cdc.contract.record import Progress, SourceIdentity, TableSchema
 from cdc.sink.postgres.batch import RenderedBatch, TableStatements
 from cdc.sink.postgres.control import cut, partition_offset
-from cdc.sink.postgres.errors import CutRejected, RecordRejected, first_line, is_retryable, replica_errors
+from cdc.sink.postgres.errors import CutRejected, first_line, is_retryable, replica_errors
 from cdc.sink.postgres.locks import WAIT_FOR_ROWS, WAIT_LONG, LockWaits
 from cdc.sink.postgres.registry import TableRegistry
 from cdc.sink.postgres.session import is_database, lock_key, psycopg_of, try_lock
+from cdc.sink.rejections import RecordRejected
 from cdc.sink.replica import ReplicaNaming
 
 _RECORD_CUT: Final = """
@@ -333,6 +334,7 @@ class PostgresReplica:
         except psycopg.Error as error:
             if is_retryable(error):
                 raise
+            self._registry.refuse_replaced(batch.topic)  # no record is to blame for a table that was dropped
             raise self._registry.forbidden(batch.topic, error) or self._culprit(statements, batch, error) from error
 
     def _try(self, statements: TableStatements, batch: RenderedBatch, *, is_straight: bool = False) -> None:

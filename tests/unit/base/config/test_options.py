@@ -85,6 +85,7 @@ DEFAULTS = {
     "topics.cloudevents": False,
     **values_rows.DEFAULTS,
     **debezium_rows.DEFAULTS,
+    "sink.url": None,
     "sink.password": None,
     "sink.password_file": None,
     "sink.schema": None,
@@ -102,7 +103,9 @@ DEFAULTS = {
     "http.tokens_file": None,
 }
 
-REQUIRED = ("name", "kafka", "kafka.bootstrap", "registry.url", "sink.dsn", "view.store")
+REQUIRED = ("name", "kafka", "kafka.bootstrap", "registry.url", "view.store")
+ONE_OF_TWO = {"sink.dsn"}
+"""Required unless another option is given."""
 
 ACCEPTED = [
     *registry_rows.ACCEPTED,
@@ -231,6 +234,16 @@ REFUSED = [
     ("topics.envelope", "cloudevents", "should be 'plain' or 'debezium'"),
     ("sink", "host=x password=hunter2", "sink: expected keys and values below this key, found str"),
     ("sink.dsn", "", "must not be empty"),
+    ("sink.dsn", None, "give one of dsn, for a replica on PostgreSQL, and url, for another database"),
+    ("sink.url", "sqlite:///shop.db", "give one of dsn, for a replica on PostgreSQL, and url, for another database"),
+    ("sink.url", "postgresql://db/shop", "write sqlite:/// or duckdb:/// and the path of a file"),
+    ("sink.url", "postgresql:///shop", "a replica on PostgreSQL is named by dsn"),
+    ("sink.url", "sqlite://", "write sqlite:/// or duckdb:/// and the path of a file"),
+    ("sink.url", "sqlite:///shop.db?mode=ro", "write sqlite:/// or duckdb:/// and the path of a file"),
+    ("sink.url", "sqlite:///:memory:", "name a file: what is in memory ends with the process"),
+    ("sink.url", "duckdb:///:memory:", "name a file: what is in memory ends with the process"),
+    ("sink", {"url": "sqlite:///a.db", "password": "x"}, "a password is given, but only PostgreSQL needs one"),
+    ("sink", {"url": "sqlite:///a.db", "schema": "m"}, "SQLite has no schemas; prefix sets tables apart"),
     ("sink.schema", "", "must not be empty"),
     ("sink.schema", "x" * 64, "write at most 63 bytes"),
     ("sink.prefix", "x" * 64, "write at most 63 bytes"),
@@ -283,7 +296,7 @@ def test_every_option_has_a_default_here_or_is_required() -> None:
     )
     for section in sections:
         options |= {f"{section}.{key}" for key in schema["$defs"][f"{section.capitalize()}Config"]["properties"]}
-    assert options == (set(DEFAULTS) | set(REQUIRED)) - {"source", "kafka"}, (
+    assert options == (set(DEFAULTS) | set(REQUIRED) | ONE_OF_TWO) - {"source", "kafka"}, (
         "give each option a default or a requirement"
     )
 
@@ -370,6 +383,15 @@ def test_no_sink_section_is_a_bridge_alone(tmp_path: Path) -> None:
     path = tmp_path / "cdc.yaml"
     path.write_text(yaml.safe_dump({name: part for name, part in BASE.items() if name != "sink"}))
     assert load(path, {}).sink is None
+
+
+@pytest.mark.parametrize(("url", "path"), [("sqlite:///a/shop.db", "a/shop.db"), ("duckdb:////var/s.db", "/var/s.db")])
+def test_the_file_of_a_replica_starts_at_the_configuration_file(tmp_path: Path, url: str, path: str) -> None:
+    sink = load_with(tmp_path, "sink", {"url": url}).sink
+    assert sink is not None
+    assert sink.path == tmp_path / path
+    with pytest.raises(ConfigError, match=r"this command knows replicas on PostgreSQL only"):
+        sink.connection()
 
 
 def test_sink_table_where_another_listed_table_goes_by_default(tmp_path: Path) -> None:

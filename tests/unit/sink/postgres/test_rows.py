@@ -15,8 +15,8 @@ from cdc.contract.formats.values import converter
 from cdc.contract.header import with_null_documents
 from cdc.contract.pgtypes import sql_type
 from cdc.contract.ports import StoredRecord
-from cdc.sink.postgres.errors import RecordRejected
 from cdc.sink.postgres.rows import RowForm
+from cdc.sink.rejections import RecordRejected
 
 HEADER = b"v=1;op=u;lsn=0/A;seq=1;xid=7;ts=1;schema=00000000000000aa"
 

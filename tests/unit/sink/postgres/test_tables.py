@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cdc.contract.record import SchemaColumn, TableSchema
-from cdc.sink.postgres.tables import takes_unchanged, wanted_columns
+from cdc.sink.definitions import wanted_columns
+from cdc.sink.postgres.tables import takes_unchanged
 
 
 def schema(name: str, namespace: str = "public", **columns: str) -> TableSchema:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 
@@ -10,8 +10,7 @@ from cdc.base.errors import ConfigError
 from cdc.base.table_names import parts
 from cdc.contract.pgtypes import quote_identifier
 from cdc.contract.record import TableSchema
-from cdc.sink.postgres.control import mirrored_table
-from cdc.sink.postgres.errors import TableRefused
+from cdc.sink.rejections import TableRefused
 from cdc.sink.replica import ReplicaName, ReplicaNaming
 
 _NOWHERE: Final = "(no table: {})"
@@ -26,13 +25,15 @@ class Placement:
     """Finds each topic's replica table.
 
     Args:
-        connection: to the replica, where ``cdc.mirrored_table`` says which topic has which table.
+        connection: to the replica.
+        recorded: the sink's own table ``mirrored_table``, which says which topic has which replica table.
         sink: the sink's name.
         naming: names replica tables.
     """
 
-    def __init__(self, connection: sa.Connection, sink: str, naming: ReplicaNaming) -> None:
+    def __init__(self, connection: sa.Connection, recorded: sa.Table, sink: str, naming: ReplicaNaming) -> None:
         self._connection = connection
+        self._recorded = recorded
         self._sink = sink
         self._naming = naming
         self._topics: dict[tuple[str, str], str] = {}
@@ -70,15 +71,10 @@ class Placement:
             raise TableRefused(
                 f"topic {schema.topic!r} was mirrored into {known} until now, but the configuration says {name}",
                 remedy="put the old name under sink.tables; or rename the table, then run in the replica: "
-                f"UPDATE cdc.mirrored_table SET replica_table = '{name}' WHERE topic = '{schema.topic}';  "
+                f"UPDATE {self._recorded.fullname} SET replica_table = '{name}' WHERE topic = '{schema.topic}';  "
                 "then restart the sink",
             )
-        holder = self._connection.execute(
-            sa.select(mirrored_table.c.name, mirrored_table.c.topic).where(
-                mirrored_table.c.replica_table == str(name),
-                sa.or_(mirrored_table.c.name != self._sink, mirrored_table.c.topic != schema.topic),
-            )
-        ).first()
+        holder = self._connection.execute(self._others(name, schema.topic)).first()
         if holder is None:
             return name
         source = schema.qualified_name
@@ -90,12 +86,21 @@ class Placement:
             "another sink.schema or sink.prefix; then restart the sink",
         )
 
+    def _others(self, name: ReplicaName, topic: str) -> sa.Select[Any]:
+        """Selects the topics that have this table, except the one that is to have it."""
+        columns = self._recorded.c
+        is_same = columns.replica_table == str(name)
+        if self._naming.folds_case:
+            is_same = sa.func.lower(columns.replica_table) == sa.func.lower(str(name))
+        is_other = sa.or_(columns.name != self._sink, columns.topic != topic)
+        return sa.select(columns.name, columns.topic).where(is_same, is_other)
+
     def _moved(self, schema: TableSchema, name: ReplicaName, former: str, topic: str) -> TableRefused:
         table = f"{quote_identifier(name.schema)}.{quote_identifier(name.table)}"
         return TableRefused(
             f"{schema.qualified_name} was published to topic {former!r} and is now published to {topic!r}; "
             f"replica table {name} holds the rows of the old topic",
             remedy="to go on with the new topic, stop the sink and run in the replica: "
-            f"DROP TABLE {table}; DELETE FROM cdc.mirrored_table WHERE name = '{self._sink}' AND topic = '{former}';  "
-            "then start the sink, which fills the table again",
+            f"DROP TABLE {table}; DELETE FROM {self._recorded.fullname} WHERE name = '{self._sink}' "
+            f"AND topic = '{former}';  then start the sink, which fills the table again",
         )

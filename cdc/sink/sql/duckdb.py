@@ -1,0 +1,264 @@
+"""DuckDB as a replica.
+
+DuckDB's casts round (``1.5`` becomes the integer 2) and drop what they do not know (``BC`` after a time). So each text
+is checked here, and the server gets only texts that it reads as exactly that value. What lies beyond a type's range,
+the cast refuses.
+
+Rows go to the server as one list for each column, which a statement unnests: row by row, DuckDB takes a hundred times
+as long.
+
+https://duckdb.org/docs/stable/sql/data_types/overview
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+import sqlalchemy as sa
+from duckdb_engine import Dialect
+
+from cdc.contract.kinds import FLOATS, Kind, kind_of
+from cdc.contract.pgtypes import quote_identifier
+from cdc.sink.replica import Lack, NameRules, ReplicaName
+from cdc.sink.sql.control import TABLES
+from cdc.sink.sql.dialect import Blame, Explained, StorageForm, StoredColumn, StoredTable, array_form
+from cdc.sink.sql.files import ANOTHER_FILE, NO_MEMORY, NO_PLACE, NO_ROOM, SideLock, StateFile, unwritable
+
+_DIALECT: Final = Dialect()
+
+_COLUMNS: Final = """
+SELECT column_name, data_type FROM duckdb_columns()
+WHERE database_name = current_database() AND schema_name = ? AND table_name ILIKE ? ESCAPE '' ORDER BY column_index
+"""
+_KEYS: Final = """
+SELECT constraint_type, constraint_column_names FROM duckdb_constraints()
+WHERE database_name = current_database() AND schema_name = ? AND table_name = ?
+  AND constraint_type IN ('PRIMARY KEY', 'UNIQUE')
+"""
+
+_HELD: Final = (
+    "DuckDB lets one process at a time open a file for writing: end the one that the message names; the sink "
+    "goes on by itself"
+)
+_NOT_OF_ROWS: Final = (
+    duckdb.IOException
+    | duckdb.OutOfMemoryException
+    | duckdb.TransactionException
+    | duckdb.FatalException
+    | duckdb.InternalException
+)
+"""What errors do not blame the rows."""
+
+_MESSAGES: Final = (
+    ("Could not set lock on file", Explained(Blame.AWAY, _HELD)),
+    ("No space left", Explained(Blame.AWAY, NO_ROOM)),
+    ("not a valid DuckDB database", Explained(Blame.REFUSED, ANOTHER_FILE)),
+    ("version number", Explained(Blame.REFUSED, "install the version of duckdb that made the file, or a later one")),
+)
+"""What some of them mean, by their words: DuckDB has no codes."""
+
+
+def _matching(pattern: re.Pattern[str], what: str, text: str) -> str:
+    if pattern.fullmatch(text) is None:
+        raise ValueError(f"{text[:50]!r} is not {what}; if the values are right, make the replica's column VARCHAR")
+    return text
+
+
+def _checked(pattern: str, what: str) -> Callable[[str], str]:
+    return partial(_matching, re.compile(pattern), what)
+
+
+def _moment(plain: re.Pattern[str], what: str, text: str) -> str:
+    if not text.endswith(" BC"):
+        return _matching(plain, what, text)
+    date, *rest = _matching(plain, what, text.removesuffix(" BC")).split(" ")
+    return " ".join([date, "(BC)", *rest])
+
+
+def _moments(time: str, what: str) -> Callable[[str], str]:
+    return partial(_moment, re.compile(rf"-?infinity|[0-9]{{4,7}}-[0-9]{{2}}-[0-9]{{2}}{time}"), what)
+
+
+def _hexadecimal(text: str) -> str:
+    return _matching(_HEX, "the hexadecimal form of bytes", text)[2:]
+
+
+_HEX: Final = re.compile(r"\\x(?:[0-9a-f]{2})*")
+_TIME: Final = r" [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
+_INTEGER: Final = _checked("-?[0-9]+", "a whole number")
+_TEXT: Final = StorageForm("VARCHAR")
+
+DUCKDB_FORMS: Final[Mapping[Kind, StorageForm]] = {
+    Kind.BOOL: StorageForm("BOOLEAN", _checked("true|false", "a boolean")),
+    Kind.INT16: StorageForm("SMALLINT", _INTEGER),
+    Kind.INT32: StorageForm("INTEGER", _INTEGER),
+    Kind.INT64: StorageForm("BIGINT", _INTEGER),
+    Kind.FLOAT32: StorageForm("FLOAT"),
+    Kind.FLOAT64: StorageForm("DOUBLE"),
+    # One with a precision that DuckDB has becomes DECIMAL
+    Kind.DECIMAL: _TEXT,
+    Kind.DATE: StorageForm("DATE", _moments("", "a date")),
+    Kind.TIMESTAMP: StorageForm("TIMESTAMP", _moments(_TIME, "a timestamp")),
+    Kind.TIMESTAMPTZ: StorageForm("TIMESTAMP WITH TIME ZONE", _moments(rf"{_TIME}\+00", "a timestamp in UTC")),
+    Kind.BYTES: StorageForm("BLOB", _hexadecimal),
+    **dict.fromkeys((Kind.DOCUMENT, Kind.ASCII, Kind.TEXT), _TEXT),
+}
+
+_WIDER: Final[Mapping[str, frozenset[str]]] = {
+    "SMALLINT": frozenset({"INTEGER", "BIGINT", "HUGEINT"}),
+    "INTEGER": frozenset({"BIGINT", "HUGEINT"}),
+    "BIGINT": frozenset({"HUGEINT"}),
+}
+_MOST_DIGITS: Final = 38
+_SCALED: Final = re.compile(r"[A-Za-z]+\(([0-9]+),([0-9]+)\)")
+
+
+class DuckdbDialect:
+    """A replica in a file of DuckDB.
+
+    Args:
+        path: the file.
+    """
+
+    called = "DuckDB"
+    grants = NO_PLACE
+    table_options: Mapping[str, Any] = {}
+    names = NameRules(folds_case=True, reserved=frozenset(ReplicaName("main", each.name) for each in TABLES))
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.told = StateFile(path)
+
+    @property
+    def address(self) -> str:
+        """The file's path."""
+        return str(self._path)
+
+    def exists(self) -> bool:
+        """Returns whether there is such a file."""
+        return self._path.exists()
+
+    def lacks(self) -> list[Lack]:
+        """Returns which rights to file and folder are missing."""
+        return unwritable(self._path)
+
+    def connect(self, *, reads_only: bool = False) -> sa.Connection:
+        """Opens a new session. If this process has the file open, a session that only reads shares that."""
+        if reads_only:
+            try:
+                return self._opened(read_only=True)
+            except sa.exc.DBAPIError as error:
+                if not isinstance(error.orig, duckdb.ConnectionException):
+                    raise
+        return self._opened(read_only=False)
+
+    def sole_writer(self, name: str) -> SideLock:
+        """Returns the lock of the one sink of this name."""
+        return SideLock(self._path, name)
+
+    def form(self, sql_type: str, *, is_key: bool, stored: str | None = None) -> StorageForm | None:
+        """Returns how a column holds the values of a source type; None if one of type ``stored`` changes them."""
+        kind, is_array, _ = kind_of(sql_type)
+        text = array_form(kind, _TEXT.sql) if is_array else _TEXT
+        # 0 and -0 are different keys in the topic and one to DuckDB
+        made = text if is_array or (is_key and kind in FLOATS) else _decimal(sql_type) or DUCKDB_FORMS[kind]
+        if stored in (None, made.sql):
+            return made
+        if stored == _TEXT.sql:
+            return text
+        return made._replace(sql=stored) if _is_wider(made.sql, stored or "") else None
+
+    def stored(self, connection: sa.Connection, name: ReplicaName) -> StoredTable | None:
+        """Returns what the catalog says about a table."""
+        ask = connection.exec_driver_sql
+        rows = ask(_COLUMNS, tuple(name)).all()
+        if not rows:
+            return None
+        keys = ask(_KEYS, tuple(name)).all()
+        return StoredTable(
+            [StoredColumn(each.column_name, each.data_type, False) for each in rows],
+            next((frozenset(columns) for kind, columns in keys if kind == "PRIMARY KEY"), frozenset()),
+            {frozenset(columns) for _, columns in keys},
+        )
+
+    def upsert(self, table: sa.Table, key: Sequence[str]) -> str:
+        """Returns an INSERT of all columns that replaces the row with the same key."""
+        quoted = [quote_identifier(each.name) for each in table.columns]
+        others = [quote_identifier(each.name) for each in table.columns if each.name not in key]
+        taken = f"UPDATE SET {', '.join(f'{each} = excluded.{each}' for each in others)}" if others else "NOTHING"
+        values = ", ".join(_unnested(each) for each in table.columns)
+        arbiter = ", ".join(map(quote_identifier, key))
+        return f"INSERT INTO {_named(table)} ({', '.join(quoted)}) SELECT {values} ON CONFLICT ({arbiter}) DO {taken}"
+
+    def skips_equals(self, table: sa.Table) -> bool:
+        """Returns whether a column is a floating point number: an UPDATE writes no value that equals the old one."""
+        floats = {DUCKDB_FORMS[each].sql for each in FLOATS}
+        return any(each.type.compile(dialect=_DIALECT) in floats for each in table.columns)
+
+    def delete(self, table: sa.Table, key: Sequence[str]) -> str:
+        """Returns a DELETE of the row with a key."""
+        values = ", ".join(f"{_unnested(table.c[each])} AS k{place}" for place, each in enumerate(key))
+        same = " AND ".join(f"t.{quote_identifier(each)} = gone.k{place}" for place, each in enumerate(key))
+        return f"DELETE FROM {_named(table)} AS t USING (SELECT {values}) AS gone WHERE {same}"
+
+    def load(self, connection: sa.Connection, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Runs a statement for all rows at once."""
+        columns = zip(*rows, strict=True)
+        texts = [[None if value is None else str(value) for value in column] for column in columns]
+        connection.exec_driver_sql(statement, tuple(texts))
+
+    def explain(self, error: BaseException) -> Explained:
+        """Returns what an error of the driver means."""
+        if not isinstance(error, OSError | _NOT_OF_ROWS):
+            return Explained(Blame.ROWS)
+        if (told := next((told for words, told in _MESSAGES if words in str(error)), None)) is not None:
+            return told
+        if isinstance(error, OSError | duckdb.IOException):
+            return Explained(Blame.REFUSED, NO_PLACE)
+        return Explained(Blame.AWAY, NO_MEMORY if isinstance(error, duckdb.OutOfMemoryException) else "")
+
+    def _opened(self, *, read_only: bool) -> sa.Connection:
+        engine = sa.create_engine(
+            f"duckdb:///{self._path}", poolclass=sa.pool.NullPool, connect_args={"read_only": read_only}
+        )
+        return engine.connect()
+
+
+def _decimal(sql_type: str) -> StorageForm | None:
+    """Returns how a column holds numbers of a fixed precision; None for other types, and where DuckDB has too few
+    digits."""
+    match = _SCALED.fullmatch(sql_type)
+    if match is None or kind_of(sql_type).kind is not Kind.DECIMAL:
+        return None
+    precision, scale = map(int, match.groups())
+    if not scale <= precision <= _MOST_DIGITS:
+        return None
+    fraction = rf"\.[0-9]{{{scale}}}" if scale else ""
+    what = f"a number that DECIMAL({precision},{scale}) holds"
+    return StorageForm(f"DECIMAL({precision},{scale})", _checked(rf"-?[0-9]+{fraction}", what))
+
+
+def _is_wider(made: str, stored: str) -> bool:
+    """Returns whether a type holds all values of another, with the same digits."""
+    if stored in _WIDER.get(made, ()):
+        return True
+    narrow, wide = _SCALED.fullmatch(made), _SCALED.fullmatch(stored)
+    if narrow is None or wide is None:
+        return False
+    return narrow[2] == wide[2] and int(narrow[1]) <= int(wide[1])
+
+
+def _unnested(column: sa.Column[Any]) -> str:
+    sql = column.type.compile(dialect=_DIALECT)
+    texts = "unnest(CAST(? AS VARCHAR[]))"
+    return f"unhex({texts})" if sql == "BLOB" else f"CAST({texts} AS {sql})"
+
+
+def _named(table: sa.Table) -> str:
+    parts = [table.schema, table.name] if table.schema else [table.name]
+    return ".".join(map(quote_identifier, parts))

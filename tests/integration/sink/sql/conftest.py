@@ -1,0 +1,34 @@
+"""A deployment whose replica is in a file, for each database of that kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc.lab.stack import Kafka
+from tests.support.file_replicas import DuckdbReplica, FileDeployment, FileReplica, SqliteReplica, deployed_to_file
+from tests.support.servers import Database
+
+FILES: dict[str, Callable[[Path], FileReplica]] = {"sqlite": SqliteReplica, "duckdb": DuckdbReplica}
+
+
+@pytest.fixture(params=FILES)
+def file(request: pytest.FixtureRequest, tmp_path: Path) -> FileReplica:
+    return FILES[request.param](tmp_path / "shop.db")
+
+
+@pytest.fixture
+def deploy_to_file(
+    database: Database, kafka: Kafka, file: FileReplica, tmp_path: Path
+) -> Iterator[Callable[..., FileDeployment]]:
+    """Configures a bridge and a sink for ``database``: ``deploy_to_file(topics={…})``."""
+    with ExitStack() as stack:
+
+        def make(**sections: Mapping[str, Any]) -> FileDeployment:
+            return stack.enter_context(deployed_to_file(database, kafka.bootstrap, file, tmp_path, sections))
+
+        yield make
