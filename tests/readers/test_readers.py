@@ -49,11 +49,16 @@ READERS = {
 
 def _cases(*, are_refused: bool) -> list[Any]:
     return [
-        pytest.param(name, each, id=f"{name}-{each}", marks=[pytest.mark.long] if reader.is_long else [])
+        pytest.param(name, each, id=f"{name}-{each}", marks=[pytest.mark.long] if _is_long(reader, each) else [])
         for name, reader in READERS.items()
         for each in FORMATS
         if ((name, each) in REFUSALS) == are_refused
     ]
+
+
+def _is_long(reader: Reader, value_format: ValueFormat) -> bool:
+    """Whether the reader takes long, or needs one more topic of its own."""
+    return reader.is_long or (reader.compression != "" and value_format not in ("json", "avro"))
 
 
 @pytest.mark.parametrize(("name", "value_format"), _cases(are_refused=False))
