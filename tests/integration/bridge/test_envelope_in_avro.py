@@ -54,7 +54,9 @@ def without_arrays_by_name(table: MatrixTable) -> MatrixTable:
     return replace(table, columns={name: each for name, each in table.columns.items() if '"_' not in name})
 
 
-@pytest.mark.parametrize("modes", _MODES, ids=["defaults", "strings"])
+@pytest.mark.parametrize(
+    "modes", [_MODES[0], pytest.param(_MODES[1], marks=pytest.mark.long)], ids=["defaults", "strings"]
+)
 def test_every_type(
     deploy: Deploy, database: Database, replica: Database, registry: RegistryServer, modes: dict[str, Any]
 ) -> None:
@@ -114,6 +116,7 @@ def test_rows_are_looked_up_and_views_show_them(
         service.kill()
 
 
+@pytest.mark.long
 def test_a_change_that_the_registry_refuses_stops_its_table_alone(
     deploy: Deploy, database: Database, registry: RegistryServer
 ) -> None:
@@ -142,6 +145,7 @@ def test_a_change_that_the_registry_refuses_stops_its_table_alone(
     deployment.wait_equal("public.t", "public.other")
 
 
+@pytest.mark.long
 def test_two_columns_with_one_name_in_avro_leave_their_table_out(
     deploy: Deploy, database: Database, registry: RegistryServer
 ) -> None:
@@ -157,6 +161,7 @@ def test_two_columns_with_one_name_in_avro_leave_their_table_out(
     deployment.wait_equal("public.t", "public.other")
 
 
+@pytest.mark.long
 def test_ids_on_record_need_no_registry(deploy: Deploy, database: Database, own_stack: OwnStack) -> None:
     database.execute("CREATE TABLE t (id integer PRIMARY KEY, a integer)")
     own_registry = own_stack.registry()
@@ -172,6 +177,7 @@ def test_ids_on_record_need_no_registry(deploy: Deploy, database: Database, own_
     assert deployment.replica.execute("SELECT a FROM t") == [(2,)]
 
 
+@pytest.mark.long
 def test_an_envelope_in_another_format_begins_the_topic_anew(
     deploy: Deploy, database: Database, registry: RegistryServer
 ) -> None:
