@@ -60,8 +60,6 @@ def demo(
 
         cdc demo --format protobuf
 
-        cdc demo --envelope debezium
-
         cdc demo --envelope debezium --format avro
     """
     if envelope != "plain" and format_ not in ("json", "avro"):
