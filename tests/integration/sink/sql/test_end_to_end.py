@@ -66,6 +66,8 @@ def test_a_killed_sink_loses_nothing_and_doubles_nothing(
     deployment.start_bridge()
     deployment.sink.start(crashpoint=point)
     with shop.connect() as connection:
+        # More rows than wait in memory for a cut
+        connection.execute("INSERT INTO sales.lines SELECT i, 7, 'big' FROM generate_series(1, 70000) i")
         for number in range(1, 60):
             connection.execute("UPDATE orders SET id = id + 10000, note = 'moved' WHERE id = %s", (number,))
         connection.execute("DELETE FROM sales.lines WHERE order_id %% 7 = 0".replace("%%", "%").encode())
