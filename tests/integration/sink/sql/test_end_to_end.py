@@ -115,6 +115,7 @@ def test_commands_speak_of_the_file(shop: Database, deploy_to_file: DeployToFile
     told = json.loads(deployment.command("status", "--json"))["sink"]
     assert (told["exact"], told["running"]) == (True, True)
     assert {each["state"] for each in told["tables"]} == {"exact"}
+    deployment.command("check")
     deployment.sink.stop()
     told = json.loads(deployment.command("status", "--json", code=4).partition("\n}")[0] + "\n}")["sink"]
     assert (told["exact"], told["running"]) == (True, False)
