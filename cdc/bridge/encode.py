@@ -152,8 +152,8 @@ class TableEncoder:
 
     @cached_property
     def _old_form(self) -> RowWriter:
-        is_in_value_form = self.schema.format == "json" and not self.schema.is_formed
-        return self._value_form if is_in_value_form else JSON.writer(self.relation.columns)
+        is_json = self.schema.format == "json" and not self.schema.is_formed
+        return self._value_form if is_json or self.schema.envelope is not None else JSON.writer(self.relation.columns)
 
     @cached_property
     def _identity(self) -> tuple[RowWriter, tuple[int, ...]]:

@@ -51,17 +51,28 @@ def connect_schema(
             f"keys of table {schema.qualified_name} are in {keys.format}, which JsonConverter does not read",
             remedy=f"give the connector the {_CONFLUENTS[keys.format]} for keys, with the URL of the registry",
         )
+    printed = connector(schema)
     for name, damage in damages(schema):
         typer.echo(f"WARN column {name}: {damage}", err=True)
-    typer.echo(json.dumps(connector(schema), indent=2, ensure_ascii=False))
+    typer.echo(json.dumps(printed, indent=2, ensure_ascii=False))
 
 
 def connector(schema: TableSchema) -> dict[str, Any]:
-    """Returns the connector of a topic, in the form of Kafka Connect's REST interface."""
+    """Returns the connector of a topic, in the form of Kafka Connect's REST interface.
+
+    Raises:
+        ConfigError: the values are change events that do not contain their schema.
+    """
+    if schema.envelope is not None and not schema.envelope.schemas:
+        raise ConfigError(
+            f"values of table {schema.qualified_name} are Debezium's change events without their schema, which Kafka "
+            "Connect's sinks need",
+            remedy="set debezium.schemas_enable: true; each topic begins anew",
+        )
     columns = {column.name: column for column in schema.columns}
     key = [SchemaColumn(name, columns[name].sql_type) for name in schema.key]  # keys are in the default form
     values = {"value.converter": _CONVERTER, "value.converter.schemas.enable": "true"}
-    if not schema.is_connects:
+    if not schema.is_connects and schema.envelope is None:
         values = _converter("value", schema.columns, is_optional=True)
     return {
         "name": schema.topic,
@@ -94,10 +105,11 @@ def damages(schema: TableSchema) -> list[tuple[str, str]]:
     """Returns columns, and how Kafka's JsonConverter damages some of their values."""
     if schema.is_connects:  # the bridge refuses such values
         return []
+    is_row = schema.envelope is None  # a change event has texts of documents, and flat arrays only
     found = []
     for column in schema.columns:
         kind = kind_of(column.sql_type)
-        if kind.kind is Kind.DOCUMENT and column.form != "string":
+        if kind.kind is Kind.DOCUMENT and column.form != "string" and is_row:
             text = "objects, arrays, numbers and booleans arrive as NULL, strings without their quotes"
             stops = f"a column of type {column.sql_type} refuses these, which stops the connector"
             found.append((column.name, f"{column.sql_type}: {text}; {stops}"))
@@ -105,7 +117,7 @@ def damages(schema: TableSchema) -> list[tuple[str, str]]:
             found.append((column.name, f"{column.sql_type}: what is a number in JSON, and not a text, arrives as NULL"))
         elif kind.kind in FLOATS:
             found.append((column.name, f"{column.sql_type}: NaN and the infinities arrive as 0.0"))
-        if kind.is_array:
+        if kind.is_array and is_row:
             text = (
                 "arrays of several dimensions arrive as NULLs or zeros, arrays with other lower bounds than 1 as empty"
             )

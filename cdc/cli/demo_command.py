@@ -60,11 +60,12 @@ def demo(
 
         cdc demo --format protobuf
 
-        cdc demo --envelope debezium
+        cdc demo --envelope debezium --format avro
     """
-    if envelope != "plain" and format_ != "json":
+    if envelope != "plain" and format_ not in ("json", "avro"):
         raise ConfigError(
-            f"--envelope {envelope} is written in JSON, not in {format_}", remedy="leave out --format or --envelope"
+            f"--envelope {envelope} is written in JSON or Avro, not in {format_}",
+            remedy="leave out --format or --envelope",
         )
     interrupts.raise_at_every_polite_end()
     try:

@@ -92,7 +92,7 @@ def history(
         scan = KeyScan(BrokerAdmin(loaded.kafka.client_options()), topic, past, wanted, show)
         wanted = keys.json(wanted)
         trail = scan.trail(schemas)
-        then = None if moments[2] is None else row_at(trail, moments[2], lambda: scan.current(trail))
+        then = None if moments[2] is None else row_at(trail, moments[2], lambda: scan.current(trail, schemas))
     notes = [f"{table} {wanted.decode()}, partition {scan.partition} of {past}; {published}", reach_line(trail)]
     errors.print("\n".join(notes), markup=False, soft_wrap=True)
     if then is None:

@@ -34,6 +34,10 @@ _CONTENT_TYPES: Final[dict[FormatName, bytes]] = {
     "json-schema": b"application/json",
 }
 _OP: Final = b',"op":"'
+_OP_IN_AVRO: Final = re.compile(rb"\x02([cdur])(?:\x02[\x80-\xff]*[\x00-\x7f]){3}\Z", re.DOTALL)
+"""The end of an envelope in Avro: its operation, and three numbers, each in the second branch of a union. A byte above
+0x7F says that its number goes on. So there is only one way to read the end."""
+_LONGEST_END: Final = 2 + 3 * (1 + 10)
 _CONTROL: Final = re.compile("[\x7f-\x9f]")
 """Control characters that JSON does not escape, and that an attribute of CloudEvents must not contain."""
 
@@ -103,6 +107,10 @@ def _op_of(op: bytes, value: bytes | None, header: bytes) -> bytes:
         return b"d"
     if envelope_of(header) is None:
         return op
+    if value.startswith(b"\0"):
+        match = _OP_IN_AVRO.search(value, max(0, len(value) - _LONGEST_END))
+        assert match is not None
+        return match[1]
     place = value.rindex(_OP) + len(_OP)  # only numbers follow it
     return value[place : place + 1]
 

@@ -14,16 +14,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
 from cdc.base.lsn import LSN
 from cdc.contract.header import BACKFILL, DELETE, INSERT, NEWER, TRUNCATE, UPDATE, stamp_of
+from cdc.contract.json_members import member_texts
 from cdc.contract.parsing import not_of_contract
 from cdc.contract.record import Position
 
 _TOAST: Final = f";toast={NEWER}".encode()
 _OPS: Final = frozenset((INSERT, UPDATE, DELETE, BACKFILL, TRUNCATE))
-_MEMBERS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class HistoryEncoder:
@@ -99,7 +97,7 @@ def parse_history(value: bytes) -> HistoryRecord:
         DecodeError: not a history value of version 1.
     """
     try:
-        fields = members(value.decode())
+        fields = member_texts(value.decode())
         op = fields["op"][1:-1]
         if fields["v"] != "1" or op not in _OPS:
             raise ValueError("version or op")
@@ -109,21 +107,9 @@ def parse_history(value: bytes) -> HistoryRecord:
             xid=None if fields["xid"] == "null" else int(fields["xid"]),
             ts=int(fields["ts"]),
             schema=fields["schema"][1:-1],
-            new=None if fields["new"] == "null" else members(fields["new"]),
-            old=None if fields["old"] == "null" else members(fields["old"]),
+            new=None if fields["new"] == "null" else member_texts(fields["new"]),
+            old=None if fields["old"] == "null" else member_texts(fields["old"]),
             is_newer="toast" in fields,
         )
     except (KeyError, ValueError) as error:
         raise not_of_contract("history", "history", value) from error
-
-
-def members(text: str) -> dict[str, str]:
-    """Returns the members of a JSON object, each value as its JSON text: numbers and documents keep their spelling.
-
-    Raises:
-        ValueError: not a JSON object.
-    """
-    try:
-        return {name: bytes(raw).decode().strip() for name, raw in _MEMBERS.decode(text).items()}
-    except msgspec.MsgspecError as error:
-        raise ValueError(str(error)) from error

@@ -10,11 +10,16 @@ from cdc.contract.ports import StoredRecord, TableRejected
 _SHOWN_KEY_BYTES: Final = 500
 
 
+def key_text(key: bytes) -> str:
+    """Returns any bytes of a key as a text that PostgreSQL takes, which takes no NUL. A key in Avro begins with one."""
+    return key.decode(errors="replace").replace("\0", "\\0")
+
+
 class RecordRejected(TableRejected):
     """The replica table rejects a record. The arguments become the attributes of these names."""
 
     def __init__(self, record: StoredRecord, reason: str) -> None:
-        key = "without a key" if record.key is None else record.key[:_SHOWN_KEY_BYTES].decode(errors="replace")
+        key = "without a key" if record.key is None else key_text(record.key[:_SHOWN_KEY_BYTES])
         super().__init__(
             record.topic,
             reason,

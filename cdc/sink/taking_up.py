@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from cdc.contract.ports import StoredRecord
 from cdc.contract.record import TableSchema
-from cdc.sink.rejections import TableRefused
+from cdc.sink.rejections import TableRefused, key_text
 from cdc.sink.replica import ReplicaName
 
 INTERRUPTED: Final = "it was being rebuilt when it was stopped"
@@ -91,7 +91,7 @@ def is_stripped(last: str, schemas: Sequence[TableSchema], added: Collection[str
 
 def culprit(record: StoredRecord) -> dict[str, Any]:
     """Returns the columns of ``mirrored_table`` that name the record at fault."""
-    key = None if record.key is None else record.key.decode(errors="replace")
+    key = None if record.key is None else key_text(record.key)
     return {"stopped_key": key, "stopped_partition": record.partition, "stopped_offset": record.offset}
 
 

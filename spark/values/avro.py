@@ -23,6 +23,7 @@ from cdc.spark.errors import JobError, TopicUnreadable
 from cdc.spark.topic import header_field
 from cdc.spark.values.avro_texts import literal, text_of
 from cdc.spark.values.debezium import event_object
+from cdc.spark.values.debezium_avro import is_event_schema
 from cdc.spark.values.formed import refuse_forms
 from cdc.spark.values.protobuf import protobuf_object
 
@@ -134,6 +135,8 @@ def _by_schema(definitions: Iterable[TableSchema], value: str, header: str) -> I
     texts: dict[int, set[str]] = {}
     for definition in definitions:
         for each in definition.written:
+            if each.format == "avro" and is_event_schema(each.text):
+                continue  # their headers tell them
             schema = each._replace(schema_id=0)
             ids.setdefault(schema, {}).setdefault(each.schema_id, []).append(definition.fingerprint)
             texts.setdefault(each.schema_id, set()).add(each.text)

@@ -1,4 +1,4 @@
-"""Reads Debezium's change events as the JSON objects of the same rows, in the workers' Python.
+"""Reads Debezium's change events, in JSON or Avro, as the JSON objects of the same rows, in the workers' Python.
 
 Nothing here is the bridge's: what a type becomes in each mode is read anew from Debezium's documentation. An event that
 cannot be read becomes a text in parentheses, which every job refuses as it refuses damaged JSON. What a job compares or
@@ -13,7 +13,7 @@ import json
 import re
 from base64 import b64decode
 from binascii import unhexlify
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Final, TypeAlias
@@ -27,12 +27,16 @@ from cdc.contract.kinds import Kind, kind_of
 from cdc.contract.record import DebeziumModes, TableSchema
 from cdc.spark.topic import header_field
 from cdc.spark.values.columns import quoted_element
+from cdc.spark.values.debezium_avro import AvroEventReader
 from cdc.spark.values.objects import split_array, split_object, unquote
 
 DAMAGED: Final = "(a change event that is cut or damaged)"
-NOT_JSON: Final = "(a change event that is not JSON, which Spark's jobs do not read)"
+UNKNOWN_SCHEMA: Final = "(a change event whose schema is not in its definition in the schemas topic)"
 UNKNOWN_MODES: Final = "(a change event in modes that this version does not know)"
 UNKNOWN_DEFINITION: Final = "(a change event whose definition is not in the schemas topic)"
+
+_NOT_AN_EVENT: Final = (DecodeError, ValueError, LookupError, OverflowError, TypeError, RecursionError)
+"""What is raised for an event that is cut or damaged."""
 
 _Read: TypeAlias = Callable[[str], str]
 """Returns the server's text of a value, given its JSON, which is not null."""
@@ -71,22 +75,31 @@ class _Events:
     """
 
     def __init__(self, definitions: Iterable[TableSchema]) -> None:
-        self._columns = {
-            each.fingerprint: {column.name: column.sql_type for column in each.columns} for each in definitions
+        known = list(definitions)
+        self._columns = {each.fingerprint: {column.name: column.sql_type for column in each.columns} for each in known}
+        self._written = {
+            (each.fingerprint, written.schema_id): written.text for each in known for written in each.written
         }
         self._readers: dict[tuple[str, str], EventReader | str] = {}
+        self._in_avro: dict[tuple[str, int], AvroEventReader | str] = {}
 
     def object(self, value: bytes | None, fingerprint: str | None, modes: str | None) -> str | None:
         """Returns the object of an event; null if there is none. A text in parentheses says why it cannot be read."""
         if value is None or modes is None:
             return None
-        if bytes(value[:1]) == b"\0":
-            return NOT_JSON
         known = fingerprint or "", modes
         reader = self._readers.get(known)
         if reader is None:
             reader = self._readers[known] = self._reader(*known)
-        return reader if isinstance(reader, str) else reader.object(bytes(value))
+        if isinstance(reader, str):
+            return reader
+        if bytes(value[:1]) != b"\0":
+            return reader.object(bytes(value))
+        written = known[0], int.from_bytes(value[1:5], "big")
+        in_avro = self._in_avro.get(written)
+        if in_avro is None:
+            in_avro = self._in_avro[written] = self._avro_reader(*written)
+        return in_avro if isinstance(in_avro, str) else reader.object_of(in_avro, bytes(value))
 
     def _reader(self, fingerprint: str, modes: str) -> EventReader | str:
         if fingerprint not in self._columns:
@@ -95,6 +108,12 @@ class _Events:
             return EventReader(self._columns[fingerprint], modes_of(modes))
         except ValueError:
             return UNKNOWN_MODES
+
+    def _avro_reader(self, fingerprint: str, schema_id: int) -> AvroEventReader | str:
+        try:
+            return AvroEventReader(self._written[fingerprint, schema_id])
+        except (ValueError, LookupError, TypeError):
+            return UNKNOWN_SCHEMA
 
 
 class EventReader:
@@ -119,24 +138,36 @@ class EventReader:
             if self._has_schema:
                 members = split_object(members["payload"])
             operation, after = unquote(members["op"]), members["after"].strip()
-            if operation == "d":
-                return None if after == "null" else DAMAGED
-            return self._row(after) if operation in ("c", "u", "r") else DAMAGED
-        except (DecodeError, ValueError, LookupError, OverflowError, TypeError, RecursionError):
+            return self._told(operation, None if after == "null" else self._cells(after))
+        except _NOT_AN_EVENT:
             return DAMAGED
 
-    def _row(self, after: str) -> str:
+    def object_of(self, reader: AvroEventReader, value: bytes) -> str | None:
+        """Does the same for an event in Avro, given the reader of its schema."""
+        try:
+            return self._told(*reader.read(value))
+        except _NOT_AN_EVENT:
+            return DAMAGED
+
+    def _told(self, operation: str, after: Sequence[str] | None) -> str | None:
+        if operation == "d":
+            return None if after is None else DAMAGED
+        return self._row(after) if operation in ("c", "u", "r") and after is not None else DAMAGED
+
+    def _cells(self, after: str) -> Sequence[str]:
+        cells = split_object(after)
+        if len(cells) != len(self._columns):
+            raise ValueError("it has other columns")
+        return [cells[name].strip() for name, _, _ in self._columns]
+
+    def _row(self, cells: Sequence[str]) -> str:
         """Returns the object of a row.
 
         Raises:
             ValueError: it is not such a row; so do the others that the caller minds.
         """
-        cells = split_object(after)
-        if len(cells) != len(self._columns):
-            raise ValueError("it has other columns")
         members = []
-        for name, label, read in self._columns:
-            cell = cells[name].strip()
+        for cell, (_, label, read) in zip(cells, self._columns, strict=True):
             members.append(label + (cell if read is None or cell == "null" else read(cell)))
         row = "{" + ",".join(members) + "}"
         row.encode()  # half a character in an escape would end the job later

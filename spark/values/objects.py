@@ -12,8 +12,10 @@ import re
 from typing import Final, NoReturn
 
 from cdc.base.errors import DecodeError
+from cdc.contract.json_members import member_texts
 
 _blanks = re.compile(r"[ \t\n\r]*").match
+_BRACES_AND_STRINGS: Final = re.compile(r'[\[\]{}]|"(?:[^"\\]|\\.)*+"', re.DOTALL).finditer
 
 
 def _no_constant(name: str) -> NoReturn:
@@ -103,8 +105,26 @@ def _value(text: str, place: int) -> tuple[object, int]:
         return _END_OF_VALUE.raw_decode(text, place)
     except ValueError as error:
         raise _malformed(text, place, "a JSON value") from error
-    except RecursionError as error:
-        raise DecodeError(f"nested too deeply to read: {_excerpt(text, place)}") from error
+    except RecursionError:
+        end = _end_of_deep_value(text, place)
+        try:
+            member_texts(f'{{"deep":{text[place:end]}}}')
+        except ValueError as error:
+            raise _malformed(text, place, "a JSON value") from error
+        return text, end
+
+
+def _end_of_deep_value(text: str, place: int) -> int:
+    """Returns where an object or array ends that is too deep for the parser; PostgreSQL took it."""
+    depth = 0
+    for token in _BRACES_AND_STRINGS(text, place):
+        if token[0] in "[{":
+            depth += 1
+        elif token[0] in "]}":
+            depth -= 1
+            if not depth:
+                return token.end()
+    raise _malformed(text, place, "a JSON value")
 
 
 def _comma(text: str, place: int, closing: str) -> int:

@@ -245,31 +245,34 @@ _SCALARS: Final[Mapping[str, tuple[int, Callable[[Any], str]]]] = {
     "string": (_COUNTED, _string),
 }
 
-_TOKEN: Final = re.compile(r'"((?:[^"\\]|\\.)*)"|([{}])|([^{}",;]+)|([,;])', re.DOTALL)
-
 
 def _text_of_array(sql_type: str) -> Callable[[bytes], str]:
     """Returns what makes JSON of the server's text of a value that has no place in its type."""
     if not sql_type.endswith("[]"):
         return _string
-    kind = kind_of(sql_type).kind
+    kind, _, delimiter = kind_of(sql_type)
+    token = re.compile(rf'"((?:[^"\\]|\\.)*)"|([{{}}])|([^{{}}"{delimiter}]+)|({delimiter})', re.DOTALL)
 
     def read(content: bytes) -> str:
         text = content.decode()
+        as_text = json.dumps(text, ensure_ascii=False)
         if kind is Kind.DOCUMENT or not text.startswith("{"):
-            return json.dumps(text, ensure_ascii=False)
+            return as_text
         parts = []
-        for quoted, brace, bare, _ in _TOKEN.findall(text):
+        for quoted, brace, bare, between in token.findall(text):
             if brace:
                 parts.append("[" if brace == "{" else "]")
             elif bare:
                 parts.append("null" if bare == "NULL" else _bare(bare, kind))
-            elif quoted or not _:
-                parts.append(json.dumps(re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL), ensure_ascii=False))
-            else:
+            elif between:
                 parts.append(",")
+            else:
+                parts.append(json.dumps(re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL), ensure_ascii=False))
         found = "".join(parts)
-        json.loads(found)
+        try:
+            json.loads(found)
+        except ValueError:  # a type may have the name of an array, and be none: an enum may have the label {a
+            return as_text
         return found
 
     return read

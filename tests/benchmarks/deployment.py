@@ -61,14 +61,19 @@ class Deployment(NamedTuple):
         }
         if self.delivery is not None:
             content["delivery"] = self.delivery
+        topics: dict[str, Any] = {}
         if self.registry is not None:
-            content |= {"topics": {"format": self.format}, "registry": {"url": self.registry}}
+            topics["format"] = self.format
+            content["registry"] = {"url": self.registry}
         if self.envelope:
-            content |= {"topics": {"envelope": "debezium"}, "debezium": {"decimal_handling_mode": "string"}}
+            topics["envelope"] = "debezium"
+            content["debezium"] = {"decimal_handling_mode": "string"}
         if self.values is not None:
             content["values"] = dict(self.values)
         if self.events:
-            content |= {"topics": {"cloudevents": True}}
+            topics["cloudevents"] = True
+        if topics:
+            content["topics"] = topics
         if self.replica_dsn is not None:
             content["sink"] = {"dsn": self.replica_dsn}
         path = directory / f"{self.name}.yaml"

@@ -50,6 +50,7 @@ def measure(servers: Servers, changes: int, runs: int, *, with_peers: bool) -> I
             "json": {},
             **others,
             "envelope": {"envelope": True},
+            "avro envelope": {"envelope": True, **others["avro"]},
             "forms": {"values": {**_FORMS, "numeric": "number"}},
             "connect": {"values": {**_FORMS, "schemas": "connect"}},
             "events": {"events": True},
@@ -126,4 +127,4 @@ def _sink(servers: Servers, rows: int, runs: int, forms: Mapping[str, Mapping[st
 
 def _plain(name: str) -> str:
     """Returns a contender's name as a part of a slot's or a database's name."""
-    return name.replace("-", "_").replace(", ", "_").lower()
+    return name.replace("-", "_").replace(", ", "_").replace(" ", "_").lower()

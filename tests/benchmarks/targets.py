@@ -105,6 +105,8 @@ TARGETS: Final = (
     Target(_FORMATS_SINK, "sink: JSON Schema's rate ÷ JSON's", "json-schema", "rate", 0.9, True, "json"),
     Target(_FORMATS_BRIDGE, "bridge: envelope's rate ÷ JSON's", "envelope", "rate", 0.5, True, "json"),
     Target(_FORMATS_SINK, "sink: envelope's rate ÷ JSON's", "envelope", "rate", 0.5, True, "json"),
+    Target(_FORMATS_BRIDGE, "bridge: rate of Avro's envelope ÷ JSON's", "avro envelope", "rate", 0.5, True, "json"),
+    Target(_FORMATS_SINK, "sink: rate of Avro's envelope ÷ JSON's", "avro envelope", "rate", 0.5, True, "json"),
     Target(_FORMATS_BRIDGE, "bridge: JSON's rate ÷ Debezium's", "json", "rate", 3.0, True, "Debezium, json"),
     Target(
         _FORMATS_BRIDGE, "bridge: envelope's rate ÷ Debezium's", "envelope", "rate", 3.0, True, "Debezium, envelope"

@@ -39,6 +39,7 @@ _LONGEST_PAUSE_S = 2.5
         [
             *product(("transactional", "idempotent"), ("json", "avro", "protobuf", "json-schema", "connect")),
             ("transactional", "debezium"),
+            ("transactional", "debezium in avro"),
         ],
         [("transactional", "json"), ("transactional", "protobuf"), ("transactional", "debezium")],
     ),
@@ -54,6 +55,8 @@ def test_killed_at_random(own_stack: OwnStack, tmp_path: Path, delivery: str, fo
     sections: dict[str, dict[str, Any]] = {}
     if form == "debezium":
         sections = {"topics": {"envelope": form}}
+    elif form == "debezium in avro" and registry is not None:
+        sections = {"topics": {"envelope": "debezium", "format": "avro"}, "registry": {"url": registry.url}}
     elif form == "connect":
         sections = {"values": {"documents": "string", "schemas": form}}
     elif registry is not None:

@@ -42,6 +42,8 @@ NOT_TYPED: Final = {
     "docs/readers.md": {
         "kafka-console-consumer.sh": "Kafka's own distribution, of which the embedded broker has only the server",
         "curl -X POST": "Kafka Connect is no part of the embedded servers",
+        "curl http": "tests/readers asks the registry for a schema",
+        "python -m grpc_tools.protoc": "tests/readers runs it",
         "kcat": _TESTED.format("bridge/test_readers_page.py"),
     },
     "docs/topics.md": {"kcat": _TESTED.format("bridge/test_readers_page.py")},

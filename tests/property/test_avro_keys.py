@@ -17,7 +17,7 @@ from cdc.contract.formats.avro.keys import AvroKeyReader, AvroKeyWriter, key_of_
 from cdc.contract.formats.json_format import JSON
 from cdc.contract.formats.registered import head
 from cdc.contract.formats.topic_keys import TopicKeys, key_texts
-from cdc.contract.history import members
+from cdc.contract.json_members import member_texts
 from cdc.contract.pgtypes import sql_type
 from cdc.contract.record import TableSchema, WrittenSchema
 from cdc.contract.schema import table_schema
@@ -66,7 +66,7 @@ def shown(value: Any) -> bytes:
 
 def wanted(column: Column, text: bytes) -> bytes:
     """What a foreign reader has to show of a column: the server's text, or the JSON of an array."""
-    in_json = members(JSON.writer([column]).encode((text,)).decode())[column.name]
+    in_json = member_texts(JSON.writer([column]).encode((text,)).decode())[column.name]
     return in_json.encode() if sql_type(column).endswith("[]") and in_json.startswith("[") else text
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import random
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import jsonschema_rs
 import pytest
@@ -16,6 +17,7 @@ from cdc.contract.formats.json_format import JSON
 from cdc.contract.formats.json_schema.schema import json_schema
 from cdc.contract.formats.json_schema.values import DescribedWriter
 from cdc.contract.formats.registered import head
+from cdc.contract.json_members import member_texts
 from tests.support import random_rows
 from tests.support.servers import Database
 from tests.support.soak import times
@@ -41,6 +43,17 @@ def validator(schema: str) -> jsonschema_rs.Draft7Validator:
     return jsonschema_rs.Draft7Validator(json.loads(schema), formats=formats, validate_formats=True)
 
 
+def parsed(row: bytes) -> dict[str, Any]:
+    """The row, with nothing in place of documents that are too deep for Python."""
+    found: dict[str, Any] = {}
+    for name, text in member_texts(row.decode()).items():
+        try:
+            found[name] = json.loads(text)
+        except RecursionError:
+            found[name] = None
+    return found
+
+
 @pytest.mark.parametrize("key", [(), ("c",)], ids=["value", "key"])
 def test_every_value_is_the_json_and_valid(catalogue: Catalogue, key: tuple[str, ...]) -> None:
     for name, each in catalogue.types.items():
@@ -51,10 +64,10 @@ def test_every_value_is_the_json_and_valid(catalogue: Catalogue, key: tuple[str,
         for text in each.texts:
             value, row = writer.encode((text,)), json_writer.encode((text,))
             assert value == head(_ID) + row
-            assert foreign.is_valid(json.loads(row)), f"{name} {text!r}"
+            assert foreign.is_valid(parsed(row)), f"{name} {text!r}"
         is_document = each.column("c").type_name in ("pg_catalog.json", "pg_catalog.jsonb")
         assert foreign.is_valid({"c": None}) is (not key or is_document), name
-        assert not foreign.is_valid({"c": json.loads(row)["c"], "d": 1}), "the row has no other columns"
+        assert not foreign.is_valid({"c": parsed(row)["c"], "d": 1}), "the row has no other columns"
         assert is_document or not foreign.is_valid({"c": {}}), name
 
 
@@ -68,7 +81,7 @@ def test_random_rows_are_valid(catalogue: Catalogue) -> None:
             row = random_row(rng, types, columns, key)
             value = writer.encode(row)
             assert value == head(_ID) + json_writer.encode(row), f"SEED={SEED} {row}"
-            assert foreign.is_valid(json.loads(value[5:])), f"SEED={SEED} {schema} {row}"
+            assert foreign.is_valid(parsed(value[5:])), f"SEED={SEED} {schema} {row}"
 
 
 def test_values_are_written_in_c_alike_or_declined() -> None:

@@ -35,6 +35,7 @@ from tests.integration.views.store.redis_place import Prefix
 from tests.support.soak import times
 from tests.support.stateful import Machine, run_machine
 from tests.support.views import look
+from tests.support.waiting import eventually
 
 BLOCK_BYTES: Final = 500
 TOPIC: Final = "x.public.items"
@@ -87,6 +88,7 @@ class Side:
     reader: TableView = field(init=False)
     store: Store = field(init=False)
     replica: ViewReplica = field(init=False)
+    dead: Store | None = None
     token: str = ""
 
     def __post_init__(self) -> None:
@@ -98,8 +100,13 @@ class Side:
         self.store = self.place.open()
         index = {f"public.{name}": INDEXES for name in NAMES}
         self.replica = ViewReplica(self.store, "x", ViewConfig(store="memory", tables=tuple(tables), index=index))
-        assert self.replica.lock()
+        assert eventually(self._is_locked)
         return self.replica.restore()
+
+    def _is_locked(self) -> bool:
+        if self.dead is not None:  # again: it may have renewed its lease meanwhile, as nobody had taken over
+            self.place.die(self.dead)
+        return self.replica.lock()
 
 
 class Twins(Machine):
@@ -178,8 +185,10 @@ class Twins(Machine):
         if is_writing and self.position < len(self.log):
             self.write(12)
         for side in self.sides:
-            side.place.die(side.store)
+            side.dead = side.store
         self._start()
+        for side in self.sides:
+            side.dead = None
         (in_memory, _), (in_redis, session) = dead
         in_memory.close()
         with pytest.raises(StoreRefused, match="another writer"):

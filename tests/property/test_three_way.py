@@ -95,11 +95,15 @@ def _seed(pg_major: PostgresMajor, nth: int) -> int:
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 @pytest.mark.pg(16, matrix=False)
-def test_they_agree_in_debeziums_envelope(database: Database, replica: Database, place: DemoPlace) -> None:
+@pytest.mark.parametrize("form", ["json", pytest.param("avro", marks=pytest.mark.long)])
+def test_they_agree_in_debeziums_envelope(
+    form: FormatName, database: Database, replica: Database, place: DemoPlace, registry: RegistryServer
+) -> None:
     """With the values that Debezium's types hold; a bridge that meets others stops."""
     found = {name: [each for each in texts if fits_debezium(name, each)] for name, texts in VALUE_TYPES.items()}
     fitting = {name: texts for name, texts in found.items() if texts}
-    in_envelope = replace(place, envelope="debezium")
+    url = None if form == "json" else registry.url
+    in_envelope = replace(place, envelope="debezium", format=form, registry_url=url)
     in_envelope.write_config()
     _live(_seed(16, 1), _ROUNDS_OF_A_FORMAT, database, replica, in_envelope, fitting)
 

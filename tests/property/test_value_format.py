@@ -36,6 +36,7 @@ from tests.support.value_catalogue import (
 SEED = int(os.environ.get("SEED", str(random.SystemRandom().randrange(1 << 32))))
 _ID: Final = 0x25FF0A00
 _MODES: Final = DebeziumModes("string", "isostring", "base64")
+_DEEP: Final = b"[" * 2000 + b"]" * 2000
 
 
 class Sides(NamedTuple):
@@ -78,15 +79,34 @@ def with_schema(name: FormatName) -> Format:
 def enveloped(columns: Sequence[Column]) -> Sides:
     """Debezium's envelope, in the modes that hold most."""
     definition = replace(definition_of(columns), envelope=_MODES)
+    return Sides(DebeziumWriter(columns, _MODES), _sent(definition, columns, _MODES), definition)
+
+
+def enveloped_in_avro(modes: DebeziumModes) -> Format:
+    """Debezium's envelope in Avro."""
+
+    def sides(columns: Sequence[Column]) -> Sides:
+        form, definition = registered("avro", modes), definition_of(columns)
+        schema = form.schema(definition, "the-bridge", "refuse")
+        written = (WrittenSchema(_ID, schema, "avro"),)
+        definition = replace(definition, format="avro", envelope=modes, written=written)
+        return Sides(form.writer(columns, schema, _ID), _sent(definition, columns, modes), definition)
+
+    return sides
+
+
+def _sent(
+    definition: TableSchema, columns: Sequence[Column], modes: DebeziumModes
+) -> Callable[[bytes, bytes], tuple[bytes, bytes]]:
     maker = EnvelopeMaker("the-bridge", "shop", "1.0", lambda: 1)
-    maker.learn(definition, columns, _MODES)
+    maker.learn(definition, columns, modes)
 
     def sent(value: bytes, header: bytes) -> tuple[bytes, bytes]:
         ((made, marked),) = maker.values(b"{}", value, header, None)
         assert made is not None
         return made, marked
 
-    return Sides(DebeziumWriter(columns, _MODES), sent, definition)
+    return sent
 
 
 class Table:
@@ -162,13 +182,27 @@ class ValueContract:
         assert found == expected
         assert refused == self.refused
 
-    def test_half_a_surrogate_pair_in_a_document_comes_back(self, catalogue: Catalogue) -> None:
-        """PostgreSQL's ``json`` takes it, and so the value is opened as JSON has it, byte for byte."""
-        for name, text in (("json", rb'"\ud800"'), ("json[]", rb'{"\"\\ud800\""}')):
-            each = catalogue.types[name]
-            columns = [each.column("c")]
-            table = self.of([each], columns)
-            assert table.opened(*table.value((text,))) == JSON.writer(columns).encode((text,))
+    @pytest.mark.parametrize(
+        ("name", "text"),
+        [
+            ("json", rb'"\ud800"'),
+            ("json[]", rb'{"\"\\ud800\""}'),
+            ("json", _DEEP),
+            ("jsonb", b'{"a": %b}' % _DEEP),
+            ("json[]", b"{NULL,%b}" % _DEEP),
+        ],
+    )
+    def test_a_document_that_only_postgresql_reads_comes_back(
+        self, name: str, text: bytes, catalogue: Catalogue
+    ) -> None:
+        """Half a surrogate pair, or deeper than parsers go: opened as JSON has it, and read byte for byte."""
+        each = catalogue.types[name]
+        assert catalogue.printed(name, [text]) == (text,)
+        columns = [each.column("c")]
+        table = self.of([each], columns)
+        assert table.opened(*table.value((text,))) == JSON.writer(columns).encode((text,))
+        assert table.texts((text,)) == (text.decode(),)
+        assert table.block([(text,)]) in (None, [(text.decode(),)])
 
     def test_random_rows_come_back_at_once_and_one_by_one(self, catalogue: Catalogue) -> None:
         rng = random.Random(SEED)
@@ -294,6 +328,11 @@ class TestEnvelope(ValueContract):
             *("timestamp[]", "timestamptz[]"),
         }
     )
+
+
+class TestEnvelopeInAvro(ValueContract):
+    value_format = staticmethod(enveloped_in_avro(_MODES))
+    refused = TestEnvelope.refused
 
 
 class TestKeys:

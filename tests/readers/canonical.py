@@ -7,18 +7,21 @@ PostgreSQL's text that are not counted as differences; each says the same value:
 - A numeric is a text or a JSON number, with the very digits: 1.10 is not 1.1.
 - Floats are compared as IEEE numbers of their width, however many digits were printed.
 - Between date and time stands a blank or a ``T``. Zeros at the end of a second's fraction may be there or not. UTC is
-  ``Z``, ``+00`` or ``+00:00``.
-- Bytes are ``\\x`` and hexadecimal digits.
+  ``Z``, ``+00`` or ``+00:00``. A date may be the days since 1970, a time the microseconds since midnight, a timestamp
+  those since 1970.
+- Bytes are ``\\x`` and hexadecimal digits, or base64.
 - A document is the text of a JSON document: blanks and the order of members do not count, the digits of numbers do.
-- An array is a JSON array of its elements' form.
+- An array is a JSON array of its elements' form, or the message that Protobuf's schema has for it.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 import psycopg
@@ -35,6 +38,13 @@ _MOMENTS: Final = {
     Form.TIME: re.compile(r"()(\d\d:\d\d:\d\d)(\.\d+)?()"),
     Form.TIMESTAMP: re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(\.\d+)?()"),
     Form.TIMESTAMPTZ: re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(\.\d+)?(Z|\+00(?::00)?)"),
+}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_SINCE: Final[Mapping[Form, Callable[[int], str]]] = {
+    Form.DATE: lambda days: (_EPOCH + timedelta(days=days)).date().isoformat(),
+    Form.TIME: lambda micros: (_EPOCH + timedelta(microseconds=micros)).time().isoformat(),
+    Form.TIMESTAMP: lambda micros: (_EPOCH + timedelta(microseconds=micros)).replace(tzinfo=None).isoformat(),
+    Form.TIMESTAMPTZ: lambda micros: (_EPOCH + timedelta(microseconds=micros)).isoformat(),
 }
 _INTEGER: Final = re.compile(r"-?\d+")
 _BYTES: Final = re.compile(r"\\x([0-9a-f]{2})*")
@@ -105,6 +115,8 @@ def _canonical(name: str, column: Column, value: Any) -> Value:
             return None
         if not column.is_array:
             return _text(column.form, value)
+        if isinstance(value, dict):
+            value = [each.get("value") for each in value.get("elements", ())]
         if not isinstance(value, list):
             raise NotCanonical("it is not an array")
         return tuple(None if each is None else _text(column.form, each) for each in value)
@@ -120,19 +132,20 @@ def _text(form: Form, value: Any) -> str:
     if not isinstance(value, str) or (isinstance(value, _Digits) and form not in _NUMBERS):
         raise NotCanonical(f"it is a {type(value).__name__}")
     if form in _MOMENTS:
-        return _moment(form, value)
+        return _moment(form, _SINCE[form](int(value)) if _INTEGER.fullmatch(value) else value)
     if form in (Form.REAL, Form.DOUBLE):
         number = float(value)
         return repr(struct.unpack("f", struct.pack("f", number))[0] if form is Form.REAL else number)
     if form is Form.DOCUMENT:
         return json.dumps(json.loads(value, parse_int=_number, parse_float=_number), sort_keys=True)
-    pattern = {Form.INTEGER: _INTEGER, Form.BYTES: _BYTES}.get(form)
-    if pattern is not None and pattern.fullmatch(value) is None:
-        raise NotCanonical(f"it does not match {pattern.pattern}")
+    if form is Form.BYTES and _BYTES.fullmatch(value) is None:
+        return f"\\x{base64.b64decode(value, validate=True).hex()}"
+    if form is Form.INTEGER and _INTEGER.fullmatch(value) is None:
+        raise NotCanonical(f"it does not match {_INTEGER.pattern}")
     return str(value)
 
 
-_NUMBERS: Final = {Form.INTEGER, Form.NUMERIC, Form.REAL, Form.DOUBLE}
+_NUMBERS: Final = {Form.INTEGER, Form.NUMERIC, Form.REAL, Form.DOUBLE, *_MOMENTS}
 
 
 def _number(digits: str) -> dict[str, str]:

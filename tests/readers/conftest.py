@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cdc.lab.stack import Kafka
-from tests.readers.fed import Fed, ValueFormat, feed
+from tests.readers.fed import SECTIONS, WITH_REGISTRY, Fed, ValueFormat, feed
 from tests.support.deployment import deployed
 from tests.support.servers import Servers, fresh_database
 from tests.support.versions import DEFAULT
@@ -21,23 +21,29 @@ FeedFor = Callable[..., Fed]
 def feed_for(
     servers: Servers, kafka: Kafka, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[FeedFor]:
-    """The topic in a format; the first call makes it: ``feed_for("avro", compression="gzip")``."""
-    made: dict[tuple[ValueFormat, str], Fed] = {}
+    """The topic in a format; the first call makes it: ``feed_for("avro", compression="gzip")``.
+
+    In an envelope, ``decimals`` says how numerics are written.
+    """
+    made: dict[tuple[str, ...], Fed] = {}
     with ExitStack() as stack:
 
-        def topic(value_format: ValueFormat, compression: str = "") -> Fed:
-            if (value_format, compression) not in made:
-                sections: dict[str, Mapping[str, Any]] = {"topics": {"format": value_format}}
-                if value_format != "json":
+        def topic(value_format: ValueFormat, compression: str = "", decimals: str = "") -> Fed:
+            asked = (value_format, compression, decimals)
+            if asked not in made:
+                sections: dict[str, Mapping[str, Any]] = {**SECTIONS[value_format]}
+                if value_format in WITH_REGISTRY:
                     sections["registry"] = {"url": request.getfixturevalue("registry").url}
                 if compression:
                     sections["kafka"] = {"options": {"compression.type": compression}}
+                if decimals:
+                    sections["debezium"] = {**sections["debezium"], "decimal_handling_mode": decimals}
                 server = servers.of(DEFAULT)
                 source, replica = (stack.enter_context(fresh_database(server)) for _ in range(2))
                 place = tmp_path_factory.mktemp("fed")
                 with deployed(source, kafka.bootstrap, replica, place, sections) as deployment:
-                    made[value_format, compression] = feed(deployment)
-            return made[value_format, compression]
+                    made[asked] = feed(deployment, value_format)
+            return made[asked]
 
         yield topic
 

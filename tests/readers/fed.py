@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from confluent_kafka import Producer
 
@@ -15,9 +16,25 @@ from tests.readers import table
 from tests.readers.canonical import Rows, table_rows
 from tests.support.deployment import Deployment
 
-ValueFormat: TypeAlias = Literal["json", "avro"]
+ValueFormat: TypeAlias = Literal["json", "avro", "json-schema", "protobuf", "debezium", "debezium-schemas", "connect"]
 FORMATS: tuple[ValueFormat, ...] = get_args(ValueFormat)
-"""The formats of the bridge that every reader is tried with."""
+"""What every reader is tried with: the formats, Debezium's envelope without and with schemas, and Connect's schemas."""
+
+_ENVELOPE: Final = {"envelope": "debezium"}
+_STRINGS: Final = {"decimal_handling_mode": "string"}  # NaN in a numeric has no other form there
+SECTIONS: Final[Mapping[ValueFormat, Mapping[str, Mapping[str, Any]]]] = {
+    "json": {},
+    "avro": {"topics": {"format": "avro"}},
+    "json-schema": {"topics": {"format": "json-schema"}},
+    "protobuf": {"topics": {"format": "protobuf"}},
+    "debezium": {"topics": _ENVELOPE, "debezium": _STRINGS},
+    "debezium-schemas": {"topics": _ENVELOPE, "debezium": {**_STRINGS, "schemas_enable": True}},
+    "connect": {"values": {"schemas": "connect", "bytea": "base64", "documents": "string"}},
+}
+"""What the bridge's configuration has for it."""
+EMBEDS_DOCUMENTS: Final[frozenset[ValueFormat]] = frozenset({"json", "json-schema"})
+"""In all others a document is a string, so that it keeps its digits and is told apart from NULL."""
+WITH_REGISTRY: Final[frozenset[ValueFormat]] = frozenset({"avro", "json-schema", "protobuf"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +62,24 @@ class Fed:
         last = json.dumps({str(partition): offset for partition, offset in self.last.items()})
         return [self.bootstrap, self.topic, self.value_format, self.registry_url, last]
 
+    def newest_schema(self) -> str:
+        """What the registry has for it, as docs/readers.md asks for it."""
+        with urllib.request.urlopen(
+            f"{self.registry_url}/subjects/{self.topic}-value/versions/latest/schema"
+        ) as answer:
+            return bytes(answer.read()).decode()
 
-def feed(deployment: Deployment) -> Fed:
+
+def feed(deployment: Deployment, value_format: ValueFormat) -> Fed:
     """Let a bridge publish the life of the table, with aborted records of somebody else in it, and stop the bridge."""
     with deployment.source.connect() as connection:
         table.create(connection)
+        if value_format == "connect":
+            table.keep_finite(connection, ("ratio", "measure"))
+        if deployment.settings.get("debezium", {}).get("decimal_handling_mode") == "precise":
+            table.keep_finite(connection, ("exact",))
+        if value_format == "debezium":  # Flink's debezium-json wants each old row
+            connection.execute("ALTER TABLE matrix REPLICA IDENTITY FULL")
         deployment.start_bridge()
         deployment.wait_backfilled(table.NAME)
         table.change(connection)
@@ -62,16 +92,14 @@ def feed(deployment: Deployment) -> Fed:
     deployment.bridge.stop()
     with pinned(deployment.source.dsn) as source:
         expected = table_rows(source)
-    topics, registry = deployment.settings["topics"], deployment.settings.get("registry", {})
-    value_format = topics.get("format", "json")
     return Fed(
         bootstrap=deployment.bootstrap,
         topic=deployment.topic(table.NAME),
         value_format=value_format,
-        registry_url=registry.get("url", ""),
+        registry_url=deployment.settings.get("registry", {}).get("url", ""),
         last=last,
         expected=expected,
-        connector=_connector(deployment) if value_format == "json" else {},
+        connector=_connector(deployment) if value_format in ("json", "debezium-schemas", "connect") else {},
         replica_dsn=deployment.replica.dsn,
     )
 

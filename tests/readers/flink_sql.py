@@ -1,17 +1,16 @@
-"""Flink SQL's upsert-kafka, with the formats json and avro-confluent, in one process."""
+"""Flink SQL in one process: upsert-kafka, with json and avro-confluent, and kafka with debezium-json."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from tests.readers.fed import Fed
+from tests.readers.fed import Fed, ValueFormat
 from tests.readers.losses import unquoted
 from tests.readers.programs import run_java
-from tests.readers.table import COLUMNS, KEY, Form
+from tests.readers.table import COLUMNS, KEY
 
 _TYPES: Final = {
     "integer": "INT",
@@ -28,60 +27,73 @@ _TYPES: Final = {
 }
 """What is not here is a STRING; it depends on the format what a time and a timestamp are."""
 
-_OF_FORMAT: Final = {
+_IN_ENVELOPE: Final = {"date": "INT", "time": "BIGINT", "timestamp": "BIGINT", "bytea": "BYTES"}
+_OF_FORMAT: Final[Mapping[ValueFormat, Mapping[str, str]]] = {
     # Flink's TIME has milliseconds, and its TIMESTAMP_LTZ expects a Z.
     "json": {"timestamp": "TIMESTAMP(6)"},
     # It reads a timestamp of Avro as milliseconds, whatever the schema says, and a numeric of JSON's bytes as base64.
     "avro": {"time": "BIGINT", "timestamp": "BIGINT", "timestamptz": "BIGINT", "bytea": "BYTES", "smallint": "INT"},
+    "debezium": _IN_ENVELOPE,
+    "debezium-schemas": _IN_ENVELOPE,
+    "connect": {"timestamp": "TIMESTAMP(6)", "bytea": "BYTES"},
+}
+_UPSERT: Final = {"connector": "upsert-kafka", "key.format": "json", "value.format": "json"}
+_PLACES: Final[Mapping[ValueFormat, Sequence[str]]] = {
+    "debezium-schemas": ("payload", "after"),
+    "connect": ("payload",),
+}
+"""Where the row is in a value, which has no column for the key then."""
+_OF_VALUES: Final[Mapping[ValueFormat, Mapping[str, str]]] = {
+    "avro": {**_UPSERT, "value.format": "avro-confluent"},
+    "protobuf": {**_UPSERT, "value.format": "protobuf"},
+    "debezium": {"connector": "kafka", "format": "debezium-json", "scan.startup.mode": "earliest-offset"},
+    **{each: {**_UPSERT, "value.fields-include": "EXCEPT_KEY"} for each in _PLACES},
 }
 _OPENED: Final = [
     option
     for each in ("java.util", "java.lang", "java.time", "java.math", "java.nio")
     for option in ("--add-opens", f"java.base/{each}=ALL-UNNAMED")
 ]
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def upsert_kafka(fed: Fed, directory: Path) -> Iterator[str]:
-    """The rows of the table that Flink holds."""
-    columns = ", ".join(f"`{name}`" for name in COLUMNS)
+def flink_sql(fed: Fed, directory: Path, more: Mapping[str, str] | None = None) -> Iterator[str]:
+    """The rows of the table that Flink holds, with more options of the table."""
+    place = _PLACES.get(fed.value_format, ())
+    columns = ", ".join(
+        f"`{name}`" if name in KEY or not place else f"{'.'.join(f'`{each}`' for each in (*place, name))} AS `{name}`"
+        for name in COLUMNS
+    )
     said = run_java(
-        "flink", ["FlinkReader"], ["flink"], [_table(fed), f"SELECT {columns} FROM matrix"], directory, _OPENED
+        "flink",
+        ["FlinkReader"],
+        ["flink"],
+        [_table(fed, more or {}), f"SELECT {columns} FROM matrix"],
+        directory,
+        _OPENED,
     )
     for line in said:
         row = json.loads(line)
-        yield json.dumps({name: _accepted(fed, name, value) for name, value in row.items()})
+        if fed.value_format == "json" and row["doc"] is not None:
+            row["doc"] = unquoted(row["doc"])
+        yield json.dumps(row)
 
 
-def _table(fed: Fed) -> str:
-    types = {**_TYPES, **_OF_FORMAT[fed.value_format]}
-    columns = "".join(f"  `{name}` {types.get(column.sql_type, 'STRING')},\n" for name, column in COLUMNS.items())
+def _table(fed: Fed, more: Mapping[str, str]) -> str:
+    types = {**_TYPES, **_OF_FORMAT.get(fed.value_format, {})}
+    columns = {name: types.get(column.sql_type, "STRING") for name, column in COLUMNS.items()}
+    key = {name: columns[name] for name in KEY}
+    for each in reversed(_PLACES.get(fed.value_format, ())):
+        columns = {each: f"ROW<{', '.join(f'`{name}` {of}' for name, of in columns.items())}>"}
     options = {
-        "connector": "upsert-kafka",
+        **_OF_VALUES.get(fed.value_format, _UPSERT),
         "topic": fed.topic,
         "properties.bootstrap.servers": fed.bootstrap,
         "properties.isolation.level": "read_committed",
         "scan.bounded.mode": "latest-offset",
-        "key.format": "json",
+        **more,
     }
-    if fed.value_format == "json":
-        options["value.format"] = "json"
-    else:
-        options |= {"value.format": "avro-confluent", "value.avro-confluent.url": fed.registry_url}
+    if fed.value_format == "avro":
+        options["value.avro-confluent.url"] = fed.registry_url
+    declared = "".join(f"  `{name}` {each},\n" for name, each in (key | columns).items())
     given = ",\n".join(f"  '{name}' = '{value}'" for name, value in options.items())
-    return f"CREATE TABLE matrix (\n{columns}  PRIMARY KEY ({', '.join(KEY)}) NOT ENFORCED\n) WITH (\n{given}\n)"
-
-
-def _accepted(fed: Fed, name: str, value: Any) -> Any:
-    """With Avro, a BIGINT of microseconds as the moment that it is; with JSON, what is left of a document."""
-    form = COLUMNS[name].form
-    if value is None:
-        return None
-    if fed.value_format == "json":
-        return unquoted(value) if form is Form.DOCUMENT else value
-    if form not in (Form.TIME, Form.TIMESTAMP, Form.TIMESTAMPTZ):
-        return value
-    moment = _EPOCH + timedelta(microseconds=int(value))
-    if form is Form.TIME:
-        return moment.time().isoformat()
-    return moment.isoformat() if form is Form.TIMESTAMPTZ else moment.replace(tzinfo=None).isoformat()
+    return f"CREATE TABLE matrix (\n{declared}  PRIMARY KEY ({', '.join(KEY)}) NOT ENFORCED\n) WITH (\n{given}\n)"

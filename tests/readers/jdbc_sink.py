@@ -13,8 +13,8 @@ from psycopg.conninfo import conninfo_to_dict
 from cdc.lab.proof.comparison import pinned
 from tests.benchmarks.debezium.connect import connect_with
 from tests.readers.canonical import Rows, differences, table_rows
-from tests.readers.fed import Fed
-from tests.readers.losses import altered, losses
+from tests.readers.fed import Fed, ValueFormat
+from tests.readers.losses import held
 from tests.readers.table import COLUMNS, KEY, Form
 from tests.support.locked_jars import locked_jars
 from tests.support.waiting import within
@@ -54,25 +54,35 @@ _AVRO: Final[Mapping[str, str]] = {
 }
 
 
-def jdbc_sink(fed: Fed, directory: Path) -> Rows:
-    """The rows of the table that it wrote."""
+_NO_SCHEMA: Final[Mapping[str, str]] = {
+    **{name: value for name, value in _AVRO.items() if not name.startswith("value.converter")},
+    "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "value.converter.schemas.enable": "false",
+}
+_FAILED: Final = "unrecoverable exception"
+"""What Kafka Connect logs when a task ends; it goes on without it."""
+
+
+def jdbc_sink(fed: Fed, directory: Path, more: Mapping[str, str] | None = None) -> Rows:
+    """The rows of the table that it wrote, with more options of the connector."""
     with psycopg.connect(fed.replica_dsn, autocommit=True) as replica:
+        replica.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
         replica.execute("CREATE TYPE mood AS ENUM ('sad', 'so \"happy\"', 'ünï')")
         declared, shown = zip(*(_column(fed, name) for name in COLUMNS), strict=True)
         replica.execute(f"CREATE TABLE arrived ({', '.join(declared)}, PRIMARY KEY ({', '.join(KEY)}))".encode())
         replica.execute(f"CREATE VIEW matrix AS SELECT {', '.join(shown)} FROM arrived".encode())
-    expected = fed.expected
-    for loss in losses(NAME, fed.value_format):
-        expected = altered(expected, loss)
-    locks = ["logger", *([] if fed.value_format == "json" else ["avro-converter"])]
+    expected = held(fed.expected, NAME, fed.value_format)
+    locks = ["logger", *(["avro-converter"] if fed.value_format == "avro" else [])]
     also = [str(_PLACE), *(f"{locked_jars(_PLACE / f'{each}.lock')}/*" for each in locks)]
-    properties = "\n".join(f"{name}={_escaped(value)}" for name, value in _connector(fed).items())
+    properties = "\n".join(f"{name}={_escaped(value)}" for name, value in {**_connector(fed), **(more or {})}.items())
     with connect_with(
         "jdbc", "debezium-connector-jdbc", properties, fed.bootstrap, directory / "connect", also
     ) as running:
 
         def there() -> bool:
             running.must_run()
+            (log,) = (directory / "connect").glob("jdbc*.log")
+            assert _FAILED not in (said := log.read_text(errors="replace")), said[-8000:]
             return not differences(expected, _found(fed))
 
         within(there, _LONGEST_S)
@@ -84,10 +94,13 @@ def _connector(fed: Fed) -> dict[str, str]:
     server = conninfo_to_dict(fed.replica_dsn)
     address = f"jdbc:postgresql://{server['host']}:{server['port']}/{server['dbname']}?stringtype=unspecified"
     url = fed.registry_url.partition("/apis/")[0] + "/apis/registry/v2"
-    in_avro = {**_AVRO, "topics": fed.topic, "value.converter.apicurio.registry.url": url}
+    own: Mapping[ValueFormat, Mapping[str, str]] = {
+        "json": {**fed.connector, **_WITHOUT_DOCUMENTS},
+        "avro": {**_AVRO, "topics": fed.topic, "value.converter.apicurio.registry.url": url},
+    }
     return {
         "name": "copy",
-        **({**fed.connector, **_WITHOUT_DOCUMENTS} if fed.value_format == "json" else in_avro),
+        **own.get(fed.value_format, fed.connector or {**_NO_SCHEMA, "topics": fed.topic}),
         "connection.url": address,
         "connection.username": str(server["user"]),
         "connection.password": str(server.get("password", "")),
@@ -102,7 +115,7 @@ def _connector(fed: Fed) -> dict[str, str]:
 def _column(fed: Fed, name: str) -> tuple[str, str]:
     """How a column is declared, and the expression that has its values."""
     column = COLUMNS[name]
-    if fed.value_format == "json" or column.form not in _MICROSECONDS:
+    if fed.value_format != "avro" or column.form not in _MICROSECONDS:
         return f"{name} {column.sql_type}", name
     beginning = "'00:00'" if column.form is Form.TIME else "'1970-01-01 00:00:00+00'"
     since = f"({name} / 1000000) * interval '1 second' + ({name} % 1000000) * interval '1 microsecond'"

@@ -17,7 +17,7 @@ import pytest
 
 from cdc.lab.stack.cache import cache_dir, make_once
 from cdc.lab.stack.spark import spark_runtime
-from tests.readers.fed import Fed
+from tests.readers.fed import EMBEDS_DOCUMENTS, Fed
 from tests.readers.losses import unquoted
 from tests.support.locked_jars import locked_jars
 
@@ -25,6 +25,7 @@ HERE: Final = Path(__file__).parent
 _TIMEOUT_S: Final = 560
 _QUICK_JAVA: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 """For programs that are over in seconds."""
+_JARS: Final = ("consumer", "serdes")
 _TO_MAKE_S: Final = 580
 """A first build compiles the libraries, Go's own included."""
 
@@ -42,12 +43,12 @@ def kafkajs(fed: Fed, directory: Path) -> list[str]:
 
 def java_consumer(fed: Fed, directory: Path, *options: str) -> list[str]:
     """The rows as the plain Java consumer reads them."""
-    return run_java("java", ["Values", "ConsumerReader"], ["consumer"], [*fed.arguments(), *options], directory)
+    return run_java("java", ["Values", "ConsumerReader"], _JARS, [*fed.arguments(), *options], directory)
 
 
 def kafka_streams(fed: Fed, directory: Path) -> list[str]:
     """The rows that a GlobalKTable holds."""
-    return run_java("java", ["Values", "StreamsReader"], ["consumer", "streams"], fed.arguments(), directory)
+    return run_java("java", ["Values", "StreamsReader"], [*_JARS, "streams"], fed.arguments(), directory)
 
 
 def spark(fed: Fed, directory: Path) -> list[str]:
@@ -61,9 +62,10 @@ def spark(fed: Fed, directory: Path) -> list[str]:
         ",".join(map(str, runtime.jars)),
         str(target),
     ]
-    _said([sys.executable, HERE / "spark" / "read.py", *given], directory, {"JAVA_HOME": str(runtime.java_home)})
+    environment = {"JAVA_HOME": str(runtime.java_home), "PYSPARK_PYTHON": sys.executable}
+    _said([sys.executable, HERE / "spark" / "read.py", *given], directory, environment)
     lines = [line for part in target.glob("part-*") for line in part.read_text(encoding="utf-8").split("\n") if line]
-    if fed.value_format != "json":
+    if fed.value_format not in EMBEDS_DOCUMENTS:
         return lines
     rows = (json.loads(line) for line in lines)
     return [json.dumps({**row, "doc": unquoted(row["doc"])} if "doc" in row else row) for row in rows]

@@ -109,6 +109,17 @@ def create(connection: psycopg.Connection[Any]) -> None:
     _insert(connection, range(1, 25), _FIRST, 0)
 
 
+def keep_finite(connection: psycopg.Connection[Any], columns: Sequence[str]) -> None:
+    """Make zeros of NaN and infinities in these columns, now and whenever a row is written."""
+    infinite = "('NaN', 'Infinity', '-Infinity')"
+    sets = " ".join(f"NEW.{each} := CASE WHEN NEW.{each} IN {infinite} THEN 0 ELSE NEW.{each} END;" for each in columns)
+    connection.execute(
+        f"CREATE FUNCTION keep_finite() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {sets} RETURN NEW; END $$;"
+        "CREATE TRIGGER finite BEFORE INSERT OR UPDATE ON matrix FOR EACH ROW EXECUTE FUNCTION keep_finite();"
+        "UPDATE matrix SET id = id".encode()
+    )
+
+
 def change(connection: psycopg.Connection[Any]) -> None:
     """Changes of every kind, while the table is captured; rows of each kind are left at the end."""
     with connection.transaction():

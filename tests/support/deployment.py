@@ -213,12 +213,16 @@ class Deployment:
 
     def fields(self) -> ReadFields | None:
         """What reads values for the oracle that are not rows in JSON; None if all are."""
-        if self.settings["topics"].get("envelope") == "debezium":
-            return fields_by_catalog(self.source.dsn, self.settings.get("debezium", {}))
-        if values := self.settings.get("values"):
-            return fields_by_names(self.source.dsn, values)
         registry = self.settings.get("registry")
-        return None if registry is None else fields_by_registry(registry["url"])
+        if self.settings["topics"].get("envelope") == "debezium":
+            url = None if registry is None else registry["url"]
+            return fields_by_catalog(self.source.dsn, self.settings.get("debezium", {}), url)
+        of_schemas = None if registry is None else fields_by_registry(registry["url"])
+        if values := self.settings.get("values"):
+            of_forms = fields_by_names(self.source.dsn, values)
+            # Keys may be in Avro beside values in other forms
+            return lambda each: of_schemas(each) if of_schemas and each.startswith(b"\0") else of_forms(each)
+        return of_schemas
 
     def records(self, *tables: str) -> list[StoredRecord]:
         """Every committed record of these tables' topics."""

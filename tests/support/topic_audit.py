@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from cdc.contract.header import TRUNCATE
 from cdc.contract.ports import StoredRecord
-from cdc.lab.proof.topic_side import EndSeen, open_consumer, poll, read_header
+from cdc.lab.proof.topic_side import EndSeen, open_consumer, operation, poll, read_header
 from tests.support.waiting import eventually
 
 _TIMEOUT_S = 30.0
@@ -80,8 +79,7 @@ def _kind(record: StoredRecord, fields: Mapping[str, str]) -> _Kind:
         return _Kind.EMPTIED if fields["op"] == TRUNCATE else _Kind.DELETED
     if "envelope" not in fields:
         return _Kind.ROW
-    value = json.loads(record.value)
-    return _Kind.SAID if value.get("payload", value)["op"] == "d" else _Kind.ROW
+    return _Kind.SAID if operation(record.value) == "d" else _Kind.ROW
 
 
 def audit(records: Iterable[StoredRecord]) -> list[str]:

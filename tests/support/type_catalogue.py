@@ -25,6 +25,9 @@ _TRICKY_TEXT: Final = (
     "\u2028", "𝔘𝔫𝔦", "👩‍👩‍👧", "'; DROP TABLE x; --", "%s %d {0}", "true", "0", "x" * 3000,
 )  # fmt: skip
 
+_DEEP: Final = "[" * 1200 + '{"a": 1.50}' + "]" * 1200
+"""A document that PostgreSQL takes and that most parsers refuse."""
+
 VALUE_TYPES: Final[dict[str, tuple[str, ...]]] = {
     "boolean": ("t", "f"),
     "smallint": ("-32768", "0", "32767"),
@@ -68,6 +71,8 @@ VALUE_TYPES: Final[dict[str, tuple[str, ...]]] = {
         '{"deep": [[[null]]]}',
         "[1,\n 2]",
         "false",
+        '{"half of a pair" : "\\ud800"}',
+        _DEEP,
     ),
     "jsonb": (
         "null",
@@ -77,6 +82,7 @@ VALUE_TYPES: Final[dict[str, tuple[str, ...]]] = {
         "12345678901234567890.10",
         '"a\\"b"',
         '{"": {"": ""}}',
+        _DEEP,
     ),
     "inet": ("192.168.2.0/12", "::1", "10.0.0.1"),
     "cidr": ("192.168.100.128/25", "2001:4f8:3:ba::/64"),

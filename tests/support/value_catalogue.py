@@ -18,7 +18,7 @@ from cdc.contract.schema import table_schema
 from tests.support.servers import Database
 from tests.support.type_catalogue import CUSTOM_TYPES, KEY_TYPES, VALUE_TYPES
 
-_NAMES: Final = ("c", "C", "é", "%s", "%", "a b", "\\", '"', "_u5f_", "1", "_ué", "before")
+_NAMES: Final = ("c", "C", "é", "%s", "%", "a b", "\\", '"', "_u5f_", "1x", "_ué", "before")
 _OPTIONS: Final = "-c TimeZone=UTC -c DateStyle=ISO -c extra_float_digits=1"
 EDGES: Final[dict[str, tuple[str, ...]]] = {
     "numeric(5,0)": ("0", "-99999", "99999", "NaN", "-128", "128", "127", "-129"),
@@ -48,7 +48,11 @@ EDGES: Final[dict[str, tuple[str, ...]]] = {
         "{-9223372036854775808,NULL,9223372036854775807}", "[5:5]={1}", "{}",
     ),
     "boolean[]": ("[5:6]={t,f}", "{{t},{f}}", "{t,NULL}"),
-    "json[]": ('{"{\\"a\\" : 1}"," 7 "}', '{" null "}'),
+    "json": ('"\\ud800"', '{"a" : "\\udfff,", "b":[1.50, {}]}'),
+    "json[]": (
+        '{"{\\"a\\" : 1}"," 7 "}', '{" null "}',
+        '{"\\"\\\\ud800\\"",NULL," [\\"\\\\ude00\\", 1 ]"}',
+    ),
     "char(3)[]": ('{ab,NULL,""}',),
     '"char"[]': ("{a,b}",),
     "name[]": ("{a,null}",),

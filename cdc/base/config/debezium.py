@@ -60,5 +60,5 @@ class DebeziumConfig(BaseModel):
     tombstones_on_delete: Annotated[Literal[True], BeforeValidator(_with_tombstones)] = True
     """Whether a null value follows each delete: always, because compaction removes a key only for a null value."""
     schemas_enable: bool = False
-    """Whether each value contains its schema, as Kafka Connect's JsonConverter writes it. False by default, because the
-    schema is many times as large as most rows."""
+    """Whether each value in JSON contains its schema, as Kafka Connect's JsonConverter writes it. False by default,
+    because the schema is many times as large as most rows."""

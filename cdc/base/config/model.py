@@ -210,7 +210,8 @@ class TopicsConfig(BaseModel):
 
     envelope: Literal["plain", "debezium"] = "plain"
     """What a value is: plain (default) the row and nothing else, which is what a compacted topic is for; debezium the
-    row in the change event of Debezium's connector for PostgreSQL, for readers that were written for it."""
+    row in the change event of Debezium's connector for PostgreSQL, in JSON or Avro, for readers that were written for
+    it."""
     cloudevents: bool = False
     """Whether each record of a table has the headers of CloudEvents 1.0 as well (ce_id, ce_type …), in the binary
     content mode. False by default, because they are as large as many rows, and only readers of CloudEvents need them.
@@ -385,9 +386,16 @@ class Config(BaseModel):
             raise ValueError(
                 "topics.envelope: debezium has keys in JSON: leave out topics.key_format or topics.envelope"
             )
-        if self.topics.needs_registry:
+        formats = {self.topics.format, *self.topics.formats.values()}
+        if others := sorted(formats - {"json", "avro"}):
             raise ValueError(
-                "topics.envelope: debezium writes JSON: leave out topics.format and topics.formats, or the envelope"
+                f"topics.envelope: debezium is written in JSON or Avro, and not in {others[0]}; set topics.format and "
+                "topics.formats to json or avro, or leave out the envelope"
+            )
+        if self.debezium.schemas_enable and "avro" in formats:
+            raise ValueError(
+                "debezium.schemas_enable puts a schema into each value in JSON, while the schema of values in Avro is "
+                "in the registry; leave it out"
             )
         if self.topics.history:
             raise ValueError(

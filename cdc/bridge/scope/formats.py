@@ -124,8 +124,8 @@ class TableFormats:
             RegistryUnavailable: the registry has to register the schema, and does not answer.
             RegistryRefused: the registry does not take the schema.
         """
-        name = self.name_of(schema.qualified_name)
-        if (envelope := self.envelope) is not None:
+        name, envelope = self.name_of(schema.qualified_name), self.envelope
+        if name == "json" and envelope is not None:
             return ValueForm(name, DebeziumWriter(columns, envelope), schema.written, envelope, schema.was_enveloped)
         if name == "json":
             if schema.is_formed:
@@ -136,19 +136,22 @@ class TableFormats:
                 return None
             # The log may still hold values of a former format, and who begins at its first offset meets them
             return ValueForm(name, JSON.writer(columns), schema.written, None, schema.was_enveloped)
-        form = registered(name)
+        form = registered(name, envelope)
         text = form.schema(schema, self._config.name, self._config.topics.beyond)
-        if last is not None and last.format == name:
-            text = form.succeeding(last.written[-1].text, text)
+        former = former_schema(last, name, envelope)
+        if former is not None:
+            text = form.succeeding(former, text)
         written = next((each for each in reversed(schema.written) if (each.text, each.format) == (text, name)), None)
         if written is None or not self._is_still_there(written, schema, form):
-            if last is not None and last.format == name:
-                self._refuse_misreading(schema, form, last.written[-1].text, text)
-                self._carry_over(schema, form, last.written[-1].text)
+            if former is not None:
+                known = (each.text for each in (ids or {}).values() if each.format == name and each.text != former)
+                older = [each for each in known if _is_of(form, each)]
+                self._refuse_misreading(schema, form, (*older, former), text)
+                self._carry_over(schema, form, former)
             written = self._registered(schema, form, WrittenSchema(0, text, name), ids or {})
         others = (each for each in schema.written if each != written)
         registered_writer = form.writer(columns, text, written.schema_id)
-        return ValueForm(name, registered_writer, (*others, written), None, schema.was_enveloped)
+        return ValueForm(name, registered_writer, (*others, written), envelope, schema.was_enveloped)
 
     def key_schema(
         self, schema: TableSchema, last: TableSchema | None = None, ids: Mapping[int, WrittenSchema] | None = None
@@ -197,14 +200,26 @@ class TableFormats:
         if self._asked(lambda registry: registry.kind(name)) is None:
             self._asked(lambda registry: registry.register(name, form.kind, former))
 
-    def _refuse_misreading(self, schema: TableSchema, form: RegisteredFormat, former: str, now: str) -> None:
-        """Refuse what the registry would take although readers with the former schema read wrong values.
+    def _refuse_misreading(self, schema: TableSchema, form: RegisteredFormat, formers: Sequence[str], now: str) -> None:
+        """Refuse what the registry would take although readers with a former schema read wrong values.
+
+        Args:
+            schema, form: of the table.
+            formers: the schemas that the topic's values were written with, the newest last.
+            now: the schema to be registered.
 
         Raises:
             RegistryRefused: there is such a column, and the subject's compatibility is not NONE.
         """
-        columns, name = form.misread(former, now), self.subject(schema, form)
-        if columns and self._asked(lambda registry: registry.compatibility(name)) != "NONE":
+        *older, newest = [form.misread(each, now) for each in formers]
+        if not any((*older, newest)):
+            return
+        name = self.subject(schema, form)
+        mode = self._asked(lambda registry: registry.compatibility(name))
+        # As registries do: older schemas than the newest count in a transitive mode only
+        compared = (*older, newest) if mode.endswith("_TRANSITIVE") else (newest,)
+        columns = dict.fromkeys(column for found in compared for column in found)
+        if columns and mode != "NONE":
             raise RegistryRefused(
                 f"{'; '.join(columns)}: a reader with the former schema would read wrong values, and the registry does "
                 "not notice",
@@ -279,6 +294,22 @@ class TableFormats:
         except RegistryUnavailable as error:
             self._away, self._asks_again_at = error, self._clock() + _PAUSE_S
             raise
+
+
+def former_schema(last: TableSchema | None, name: FormatName, envelope: DebeziumModes | None) -> str | None:
+    """Returns the schema with which a topic was last written; None if its values were none of the same kind."""
+    if last is None or last.format != name or (last.envelope is None) != (envelope is None):
+        return None
+    return last.written[-1].text
+
+
+def _is_of(form: RegisteredFormat, text: str) -> bool:
+    """Whether a schema is of this kind: a topic may hold rows and, of another generation, rows in envelopes."""
+    try:
+        form.reader(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _given_twice(topic: str, what: str, number: int) -> RegistryRefused:

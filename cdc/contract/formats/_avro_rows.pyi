@@ -10,9 +10,8 @@ class ValueWriter(RowWriter):
 class ValueReader:
     def __init__(
         self,
-        head_bytes: int,
         columns: Sequence[
             tuple[bytes, int, int | None, int | None, int, int, Callable[[bytes, int, list[bytes]], int]]
         ],
     ) -> None: ...
-    def json(self, value: bytes) -> bytes | None: ...
+    def record(self, value: bytes, place: int) -> tuple[bytes, int] | None: ...

@@ -394,16 +394,14 @@ cdef int _hex_digit(unsigned char digit) noexcept nogil:
 
 
 cdef class ValueReader:
-    """Reads values as JSON objects.
+    """Reads records as JSON objects.
 
     Args:
-        head_bytes: the length of the head, which says nothing about the row.
         columns: for each column its name as a JSON string, how it is read, the first bytes of its field if it is NULL
             and if it has a value (None if the field is no union), the number of its bits or digits, its scale, and its
             reader in Python, which also takes the branch.
     """
 
-    cdef Py_ssize_t _head_bytes
     cdef tuple _labels
     cdef bytes _kinds
     cdef tuple _nulls
@@ -412,9 +410,8 @@ cdef class ValueReader:
     cdef tuple _scales
     cdef tuple _readers
 
-    def __init__(self, head_bytes, columns):
+    def __init__(self, columns):
         names, kinds, nulls, branches, sizes, scales, readers = zip(*columns, strict=True)
-        self._head_bytes = head_bytes
         self._labels = tuple([(b"," if i else b"{") + name + b":" for i, name in enumerate(names)])
         self._kinds = bytes(kinds)
         self._nulls = tuple([-1 if each is None else each for each in nulls])
@@ -423,18 +420,18 @@ cdef class ValueReader:
         self._scales = tuple(scales)
         self._readers = tuple(readers)
 
-    def json(self, bytes value not None):
-        """Returns the object of a row; None if the value is declined."""
+    def record(self, bytes value not None, Py_ssize_t place):
+        """Returns the object of the record that begins at a place, and the place after it; None if it is declined."""
         cdef Buffer out = Buffer()
         cdef const unsigned char* start = <const unsigned char*>PyBytes_AS_STRING(value)
         cdef const unsigned char* end = start + PyBytes_GET_SIZE(value)
-        cdef const unsigned char* at = start + self._head_bytes
+        cdef const unsigned char* at = start + place
         cdef const unsigned char* kinds = <const unsigned char*>PyBytes_AS_STRING(self._kinds)
         cdef const unsigned char* after
         cdef Py_ssize_t i
         cdef int null, branch
         cdef bytes label
-        if at > end:
+        if not 0 <= place <= PyBytes_GET_SIZE(value):
             return None
         for i in range(len(self._labels)):
             label = <bytes>self._labels[i]
@@ -460,10 +457,8 @@ cdef class ValueReader:
             if after == NULL:
                 return None
             at = after
-        if at != end:
-            return None
         out.add(b"}", 1)
-        return out.taken()
+        return out.taken(), at - start
 
     cdef const unsigned char* _read_in_python(self, Buffer out, bytes value, Py_ssize_t place, Py_ssize_t column):
         """Returns where the field ends; NULL if Python refuses it."""

@@ -13,8 +13,7 @@ from cdc.contract.formats.json_rows import ObjectReader
 from cdc.contract.formats.key_text import key_texts
 from cdc.contract.formats.objects import ObjectForm
 from cdc.contract.formats.values import converter
-
-_MEMBERS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+from cdc.contract.json_members import members
 
 
 class JsonFormat:
@@ -35,7 +34,7 @@ class JsonFormat:
     def members(self, key: bytes) -> frozenset[str] | None:
         """Returns the names of the object's members; None if the bytes are not an object."""
         try:
-            return frozenset(_MEMBERS.decode(key))
+            return frozenset(members(key))
         except (msgspec.MsgspecError, UnicodeDecodeError):  # a name that is not UTF-8
             return None
 

@@ -19,12 +19,12 @@ from msgspec.structs import astuple
 from cdc.base.compiled import twin
 from cdc.contract.formats.format import NULL, ReadColumn
 from cdc.contract.formats.json_texts import FORMS, any_text, form_of
+from cdc.contract.json_members import members
 from cdc.contract.kinds import INTEGERS, Kind, kind_of
 
 _ESCAPED_NUL: Final = b"\\u0000"
 _ESCAPED_NAME: Final = re.compile(r'["\\\x00-\x1f]')
 _ABSENT: Final = {msgspec.Raw: msgspec.Raw(b"null")}
-_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class ObjectReader:
@@ -41,10 +41,10 @@ class ObjectReader:
         forms = [form_of(column.sql_type, column.delimiter) for column in columns]
         self._renderers = [form.render for form in forms]
         # The struct's fields have names of our own, because a column's name need not be a Python identifier.
-        members = [*(column.name for column in columns), *others]
+        named = [*(column.name for column in columns), *others]
         # msgspec does not accept a name that JSON escapes. A name longer than any identifier takes its place: then the
         # decoder does not know the real name, and all rows take the slow way.
-        names = {f"c{i}": f"{i:_>70}" if _ESCAPED_NAME.search(name) else name for i, name in enumerate(members)}
+        names = {f"c{i}": f"{i:_>70}" if _ESCAPED_NAME.search(name) else name for i, name in enumerate(named)}
         accepted = [*(form.accepts for form in forms), *[msgspec.Raw] * len(others)]
         fields = [(field, accepts, _ABSENT.get(accepts)) for field, accepts in zip(names, accepted, strict=True)]
         struct = msgspec.defstruct("Row", fields, rename=names, forbid_unknown_fields=True, gc=False)
@@ -69,7 +69,7 @@ class ObjectReader:
             columns = zip(*[astuple(decode(source)) for source in sources], strict=True)
             rendered = [render(values) for render, values in zip(self._renderers, columns, strict=False)]
             return list(zip(*rendered, strict=True))
-        except (msgspec.MsgspecError, UnicodeDecodeError, TypeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, TypeError, RecursionError):
             return None
 
     def row(self, source: bytes | None, null_documents: Collection[str]) -> Sequence[str]:
@@ -88,14 +88,14 @@ class ObjectReader:
             raise ValueError(f"cannot be read as JSON: {error}") from error
 
     def _texts(self, source: bytes, null_documents: Collection[str]) -> list[str]:
-        members = _decode_members(source)
-        if unknown := members.keys() - self._known:
+        found = members(source)
+        if unknown := found.keys() - self._known:
             raise ValueError(
                 f"the value has members that are in no definition of the schemas topic: {', '.join(sorted(unknown))}"
             )
         texts = []
         for name, sql_type, delimiter in self._columns:
-            member = members.get(name)
+            member = found.get(name)
             text = NULL if member is None else any_text(member, sql_type, delimiter)
             if text == NULL and name in null_documents:
                 text = "null"

@@ -23,6 +23,7 @@ import msgspec
 
 from cdc.contract.formats.arrays import array_literal
 from cdc.contract.formats.format import NULL
+from cdc.contract.json_members import elements
 from cdc.contract.kinds import Kind, kind_of
 
 _BLANKS: Final = " \t\n\r"
@@ -33,7 +34,6 @@ _BARE_STRINGS: Final = re.compile(rf"\[{_BARE_ELEMENT}(?:,{_BARE_ELEMENT})*\]")
 the type stores the literal as text."""
 
 _decode_array = msgspec.json.Decoder(list[Any]).decode
-_decode_documents = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
 
 
@@ -113,7 +113,7 @@ def _number_array(raw: str) -> str:
 def _document_array(raw: str) -> str:
     if raw.startswith('"'):
         return _decode_text(raw)
-    documents = _whole(raw, [str(document, "utf-8") for document in _decode_documents(raw)])
+    documents = _whole(raw, [str(document, "utf-8") for document in elements(raw)])
     return array_literal([None if document == "null" else document for document in documents])
 
 

@@ -14,10 +14,9 @@ import msgspec
 
 from cdc.contract.change import Column
 from cdc.contract.formats.arrays import array_literal
+from cdc.contract.json_members import elements, members
 from cdc.contract.kinds import ColumnKind, Kind, kind_of_column
 
-_MEMBERS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_ELEMENTS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _STRING: Final = msgspec.json.Decoder(str)
 
 
@@ -32,10 +31,10 @@ def key_texts(columns: Sequence[Column], key: bytes) -> tuple[bytes, ...] | None
         The texts; None if the bytes are not an object with exactly these members, or a member cannot be a value.
     """
     try:
-        members = _MEMBERS.decode(key)
-        if members.keys() != {column.name for column in columns}:
+        found = members(key)
+        if found.keys() != {column.name for column in columns}:
             return None
-        texts = [_text(column, bytes(members[column.name]).strip()) for column in columns]
+        texts = [_text(column, bytes(found[column.name]).strip()) for column in columns]
         encoded = tuple([text.encode() for text in texts if text is not None and "\0" not in text])
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
@@ -62,7 +61,7 @@ def _array(raw: bytes, kind: ColumnKind) -> str:
     def nested(raw: bytes) -> list[Any]:
         return [
             None if each == b"null" else nested(each) if each[:1] == b"[" and not has_documents else item(each)
-            for each in (bytes(each).strip() for each in _ELEMENTS.decode(raw))
+            for each in (bytes(each).strip() for each in elements(raw))
         ]
 
     return array_literal(nested(raw), kind.delimiter)

@@ -1,9 +1,9 @@
 """Opens values: whichever format they were written in, they become the JSON objects of the topic contract. Pure.
 
 A JSON object begins with a brace, and a value with a schema of the registry begins with a zero byte (Confluent's wire
-format). The header of an envelope says that the value is one. The header's definition says whether values are in other
-forms than JSON has by default. So each record tells what it is. A topic may hold several forms for a while: what was
-written before its format changed stays until the cleaner comes.
+format). The header of an envelope, in JSON or Avro, says that the value is one. The header's definition says whether
+values are in other forms than JSON has by default. So each record tells what it is. A topic may hold several forms for
+a while: what was written before its format changed stays until the cleaner comes.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
+from cdc.contract.debezium_modes import modes_of
 from cdc.contract.formats.formed.rows import FormedReader
-from cdc.contract.formats.registered import ValueReader, registered
+from cdc.contract.formats.registered import HEAD_BYTES, ValueReader, registered
 from cdc.contract.header import envelope_of, schema_of
 from cdc.contract.record import TableSchema, WrittenSchema
 
 if TYPE_CHECKING:
+    from cdc.contract.formats.debezium.avro_envelope import AvroEnvelopeReader
     from cdc.contract.formats.debezium.envelope import EnvelopeReader
 
 _WITH_SCHEMA: Final = b"\0"
@@ -39,7 +41,7 @@ class ValueOpener:
         self._formed = _formed(known)
         self._again = again
         self._readers: dict[int, ValueReader] = {}
-        self._envelopes: dict[tuple[str, bytes], EnvelopeReader] = {}
+        self._envelopes: dict[tuple[str, bytes, bytes], EnvelopeReader | AvroEnvelopeReader] = {}
 
     @property
     def is_needed(self) -> bool:
@@ -57,10 +59,11 @@ class ValueOpener:
         Raises:
             ValueError: the value has a schema that is not on record, or is damaged; the message says which.
         """
-        # An envelope is JSON: headers of all other values need no search
-        if value.startswith(_WITH_SCHEMA) or (mark := envelope_of(header)) is None:
+        if (mark := envelope_of(header)) is None:
             return self.unenveloped(value, header)
-        return self._envelope(schema_of(header), mark).json(value)
+        begin = value[:HEAD_BYTES] if value.startswith(_WITH_SCHEMA) else b""
+        known = schema_of(header), mark, begin
+        return (self._envelopes.get(known) or self._envelope(*known)).json(value)
 
     def unenveloped(self, value: bytes, header: bytes) -> bytes:
         """Does the same for a value that is not an envelope.
@@ -86,13 +89,16 @@ class ValueOpener:
         return reader.json(value)
 
     def _reader(self, number: int) -> ValueReader:
+        written = self._schema(number)
+        reader = self._readers[number] = registered(written.format).reader(written.text)
+        return reader
+
+    def _schema(self, number: int) -> WrittenSchema:
         if number not in self._written and self._again is not None:
             self._written = _written(self._again())
         if number not in self._written:
             raise ValueError(f"the value has schema {number}, which is in no definition of the schemas topic")
-        written = self._written[number]
-        reader = self._readers[number] = registered(written.format).reader(written.text)
-        return reader
+        return self._written[number]
 
     def _form(self, fingerprint: str) -> FormedReader | None:
         """Returns what reads the values of a definition; None if they have the form that JSON has by default."""
@@ -101,17 +107,25 @@ class ValueOpener:
             self._formed.setdefault(fingerprint, None)  # asked for once: another program wrote it
         return self._formed.get(fingerprint)
 
-    def _envelope(self, fingerprint: str, mark: bytes) -> EnvelopeReader:
-        if (reader := self._envelopes.get((fingerprint, mark))) is not None:
-            return reader
+    def _envelope(self, fingerprint: str, mark: bytes, begin: bytes) -> EnvelopeReader | AvroEnvelopeReader:
+        """Returns what reads the envelopes of a definition; ``begin`` has the id of their schema, if they have one."""
         if fingerprint not in self._by_fingerprint and self._again is not None:
             self._by_fingerprint = _enveloped(list(self._again()))
         if fingerprint not in self._by_fingerprint:
             raise ValueError(f"the value has definition {fingerprint}, which the schemas topic lacks")
+        definition = self._by_fingerprint[fingerprint]
+        reader: EnvelopeReader | AvroEnvelopeReader
         # Only who reads envelopes pays for what converts their values
-        from cdc.contract.formats.debezium.envelope import EnvelopeReader
+        if begin:
+            from cdc.contract.formats.debezium.avro_envelope import AvroEnvelopeReader
 
-        reader = self._envelopes[fingerprint, mark] = EnvelopeReader(self._by_fingerprint[fingerprint], mark)
+            text = self._schema(int.from_bytes(begin[1:], "big")).text
+            reader = AvroEnvelopeReader(definition, modes_of(mark.decode()), text)
+        else:
+            from cdc.contract.formats.debezium.envelope import EnvelopeReader
+
+            reader = EnvelopeReader(definition, mark)
+        self._envelopes[fingerprint, mark, begin] = reader
         return reader
 
 

@@ -13,7 +13,7 @@ from typing import Final, Literal, Protocol, TypeAlias
 from cdc.contract.change import Column
 from cdc.contract.formats.format import RowWriter
 from cdc.contract.formats.names import mangled
-from cdc.contract.record import FormatName, TableSchema
+from cdc.contract.record import DebeziumModes, FormatName, TableSchema
 
 Beyond: TypeAlias = Literal["refuse", "text"]
 """What becomes of values that their type in the format cannot hold: an error, or the server's text."""
@@ -98,15 +98,25 @@ class RegisteredFormat:
     record: Callable[[TableSchema, str], str] = _record_name
 
 
-def registered(name: FormatName) -> RegisteredFormat:
+def registered(name: FormatName, envelope: DebeziumModes | None = None) -> RegisteredFormat:
     """Returns a format by its name.
 
     Only who uses a format pays for its import, which makes tables of numbers.
 
+    Args:
+        name: of the format.
+        envelope: what surrounds each row; None if nothing does.
+
     Raises:
-        ValueError: the format has no schemas in a registry.
+        ValueError: the format has no schemas in a registry, or no envelopes.
     """
     match name:
+        case "avro" if envelope is not None:
+            from cdc.contract.formats.debezium.avro_envelope import envelope_format
+
+            return envelope_format(envelope)
+        case "json-schema" | "protobuf" if envelope is not None:
+            raise ValueError(f"format {name} has no envelopes")
         case "avro":
             from cdc.contract.formats.avro.reader import AVRO
 

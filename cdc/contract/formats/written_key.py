@@ -12,7 +12,7 @@ from cdc.contract.change import Column
 from cdc.contract.formats.canonical import Identity, Read, reading_of
 from cdc.contract.formats.format import NOT_ENCODABLE
 from cdc.contract.formats.json_format import JSON
-from cdc.contract.history import members
+from cdc.contract.json_members import member_texts
 from cdc.contract.kinds import FLOATS, kind_of
 from cdc.contract.pgtypes import CATALOG
 
@@ -32,7 +32,7 @@ def written_values(text: str) -> Mapping[str, str]:
     """
     if text.lstrip().startswith("{"):
         try:
-            return {name: _text(raw) for name, raw in members(text).items()}
+            return {name: _text(raw) for name, raw in member_texts(text).items()}
         except ValueError as error:
             raise ValueError(f"not a JSON object ({error})") from error
     pairs = [pair.partition("=") for pair in text.split(",")]
@@ -54,7 +54,8 @@ def key_bytes(values: Mapping[str, str], columns: Sequence[tuple[str, str]]) -> 
     texts = [canonical_text(name, sql_type, values[name]).encode() for name, sql_type in columns]
     try:
         key = JSON.writer([column_of(name, sql_type) for name, sql_type in columns]).encode(tuple(texts))
-        members(key.decode())  # documents and elements of arrays are put into it unread; a server's are always valid
+        # Documents and elements of arrays are put into it unread; a server's are always valid
+        member_texts(key.decode())
     except NOT_ENCODABLE as error:
         raise ValueError(f"a value is not valid for its column's type ({error})") from error
     return key
@@ -81,11 +82,11 @@ def has_values(key: bytes, columns: Sequence[tuple[str, str]]) -> Callable[[byte
         key: a record key, or some of its columns.
         columns: the key's columns: name, and type as ``__schemas`` spells it.
     """
-    wanted, normals = members(key.decode()), _normals(columns)
+    wanted, normals = member_texts(key.decode()), _normals(columns)
 
     def is_wanted(other: bytes) -> bool:
         try:
-            found = members(other.decode())
+            found = member_texts(other.decode())
         except ValueError:
             return False
         return all(
@@ -101,7 +102,7 @@ def equal_keys(key: bytes, columns: Sequence[tuple[str, str]]) -> Callable[[byte
 
     ``1`` and ``1.0`` are equal in a ``numeric`` without a scale, and so are ``0`` and ``-0`` in floating point.
     """
-    wanted = members(key.decode())
+    wanted = member_texts(key.decode())
     values = [wanted[name] for name in _normals(columns)]
     return has_values(key, columns) if any(each[0] == '"' or each in ("0", "-0") for each in values) else None
 

@@ -56,7 +56,7 @@ class DemoPlace:
     def fields(self) -> ReadFields | None:
         """What reads values for the proof that are not rows in JSON; None if all are."""
         if self.envelope == "debezium":
-            return fields_by_catalog(self.source_dsn, {})
+            return fields_by_catalog(self.source_dsn, {}, self.registry_url)
         return None if self.registry_url is None else fields_by_registry(self.registry_url)
 
     @property

@@ -1,16 +1,18 @@
-"""Turns a value in Avro into the JSON of each column, with fastavro's reader.
+"""Turns a value in Avro into the JSON of each column, with fastavro's reader; and Debezium's envelopes into JSON.
 
 This is deliberately a second implementation, as ``server_text`` is. It shares no code with ``contract/formats/avro``.
 """
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
+from functools import cache
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -19,9 +21,10 @@ import fastavro
 from cdc.lab.proof.comparison import FORMS
 from cdc.lab.proof.json_texts import moment_text, number_text
 from cdc.lab.proof.server_text import FormError, TypeForm
-from cdc.lab.proof.topic_side import ReadFields
+from cdc.lab.proof.topic_side import ReadFields, registered_schema, with_schema_id
 
 _MANGLED: Final = re.compile("_u([0-9A-Fa-f]+)_")
+_MEMBERS: Final = ("before", "after", "source", "op")
 
 
 class _Column(NamedTuple):
@@ -92,3 +95,51 @@ def _text(value: Any) -> str:
         case date() | UUID():
             return str(value)
     return str(value)
+
+
+def events_by_registry(url: str) -> Callable[[bytes], Mapping[str, str]]:
+    """Returns a function that reads envelopes by the schemas of this registry: the JSON of each member."""
+
+    @cache
+    def schema_of(schema_id: int) -> tuple[Any, frozenset[str]]:
+        _, text = registered_schema(url, schema_id)
+        schema = json.loads(text)
+        row = next(each for each in schema["fields"][0]["type"] if each != "null")
+        singles = frozenset(each["name"] for each in row["fields"] if '"float"' in json.dumps(each["type"]))
+        return fastavro.parse_schema(_bare(schema)), singles
+
+    def members(value: bytes) -> Mapping[str, str]:
+        schema_id, event = with_schema_id(value)
+        schema, singles = schema_of(schema_id)
+        body = io.BytesIO(event)
+        found: Any = fastavro.schemaless_reader(body, schema, None)
+        if body.read(1):
+            raise FormError("the envelope goes on after its last field")
+        return {name: _event_json(found[name], singles) for name in _MEMBERS}
+
+    return members
+
+
+def _bare(schema: Any) -> Any:
+    """Returns a schema without logical types: Python's decimals would round long ones."""
+    if isinstance(schema, dict):
+        return {name: _bare(each) for name, each in schema.items() if name != "logicalType"}
+    return [_bare(each) for each in schema] if isinstance(schema, list) else schema
+
+
+def _event_json(value: Any, singles: frozenset[str], *, is_single: bool = False) -> str:
+    """Returns the JSON of a value; ``singles`` are members whose floats have four bytes."""
+    match value:
+        case bytes():
+            return f'"{base64.b64encode(value).decode()}"'
+        case float():
+            return number_text(value, is_single=is_single)
+        case list():
+            return f"[{','.join(_event_json(each, singles, is_single=is_single) for each in value)}]"
+        case dict():
+            members = (
+                f"{json.dumps(name)}:{_event_json(each, singles, is_single=name in singles)}"
+                for name, each in value.items()
+            )
+            return "{" + ",".join(members) + "}"
+    return json.dumps(value, ensure_ascii=False)

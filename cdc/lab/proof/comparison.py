@@ -16,6 +16,7 @@ import psycopg
 from psycopg import sql
 
 from cdc.base.table_names import parts
+from cdc.contract.json_members import members
 from cdc.lab.proof.server_text import ColumnShape, FormError, TypeForm, server_text
 from cdc.lab.proof.topic_side import LiveRow, ReadFields, TopicCopy, read_topics, topic_name
 
@@ -29,8 +30,6 @@ _PINNED: Final = (
 )
 
 _EXAMPLES: Final = 5
-
-_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 # A domain has the form of its base type. Array elements have the form of their type only if that is built in: for other
 # types the stream tells only the name, so they are strings in the topic.
@@ -177,7 +176,7 @@ def topic_rows(live: Mapping[bytes, LiveRow], shape: TableShape) -> Rows:
 
 
 def _fold_row(key_json: bytes, live_row: LiveRow, shape: TableShape) -> tuple[Key, Row]:
-    key_fields, fields = _FIELDS.decode(key_json), _FIELDS.decode(live_row.value)
+    key_fields, fields = members(key_json), members(live_row.value)
     names = [column.name for column in shape.columns]
     if list(fields) != names:
         raise FormError(f"it has the columns {list(fields)}, not {names}")

@@ -36,6 +36,7 @@ WHERE t.typtype <> 'd' ORDER BY attnum
 """
 _EXACT: Final = Context(prec=100_000, Emax=999_999, Emin=-999_999)
 _UNITS: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+_NOT_IN_AVRO: Final = re.compile(r"^[0-9]|[^A-Za-z0-9_]")
 _INTERVAL: Final = re.compile(r"P(.+)Y(.+)M(.+)DT(.+)H(.+)M(.+)S")
 
 
@@ -50,14 +51,20 @@ class _CatalogColumn:
     is_builtin: bool
 
 
-def fields_by_catalog(dsn: str, options: Mapping[str, Any]) -> ReadFields:
+def fields_by_catalog(dsn: str, options: Mapping[str, Any], registry_url: str | None = None) -> ReadFields:
     """Returns a function that reads envelopes of the tables in this database.
 
     Args:
         dsn: of the source.
         options: the section ``debezium`` of the configuration.
+        registry_url: of the registry that has the schemas of envelopes in Avro; None if there are none.
     """
     text = _texts(options)
+    read_avro: Callable[[bytes], Mapping[str, str]] | None = None
+    if registry_url is not None:
+        from cdc.lab.proof.avro_fields import events_by_registry  # its library is not there for JSON
+
+        read_avro = events_by_registry(registry_url)
 
     @cache
     def columns_of(namespace: str, table: str) -> Mapping[str, _CatalogColumn]:
@@ -77,7 +84,8 @@ def fields_by_catalog(dsn: str, options: Mapping[str, Any]) -> ReadFields:
         return "null" if value is None else _json(column, value, text)
 
     def fields(value: bytes) -> dict[str, bytes] | None:
-        members = _raw_members(value.decode())
+        is_avro = value.startswith(b"\0")
+        members = _raw_members(value.decode()) if read_avro is None or not is_avro else read_avro(value)
         if "schema" in members and "payload" in members:
             members = _raw_members(members["payload"])
         if not {"before", "after", "source", "op"} <= set(members):
@@ -85,11 +93,20 @@ def fields_by_catalog(dsn: str, options: Mapping[str, Any]) -> ReadFields:
         source = json.loads(members["source"])
         columns = columns_of(source["schema"], source["table"])
         row = _raw_members(members["after"])
+        if is_avro:
+            own = {_NOT_IN_AVRO.sub(_underscores, name): name for name in columns}
+            row = {own.get(name, name): raw for name, raw in row.items()}
         if unknown := row.keys() - columns.keys():
             raise FormError(f"columns that the table does not have: {unknown}")
         return {name: field(columns[name], raw).encode() for name, raw in row.items()}
 
     return fields
+
+
+def _underscores(found: re.Match[str]) -> str:
+    """Returns what Debezium writes for a character that a name in Avro must not have: one for each of Java's."""
+    is_digit = "0" <= found[0] <= "9"
+    return f"_{found[0]}" if is_digit else "_" * (len(found[0].encode("utf-16-le")) // 2)
 
 
 def _element(document: str | None) -> str:

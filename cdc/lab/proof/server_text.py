@@ -1,8 +1,8 @@
 """Turns a topic value back into the server's text, using only the topic contract.
 
-This is deliberately a second implementation of the contract. It shares no code with ``contract/formats`` or ``sink``,
-so that it finds their mistakes. It takes the JSON of one column as raw bytes, and returns what the type's output
-function prints.
+This is deliberately a second implementation of the contract. Apart from what takes JSON apart, it shares no code with
+``contract/formats`` or ``sink``, so that it finds their mistakes. It takes the JSON of one column as raw bytes, and
+returns what the type's output function prints.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from cdc.base.errors import CdcError
+from cdc.contract.json_members import elements
 
 
 class TypeForm(enum.Enum):
@@ -78,16 +79,16 @@ def _scalar(raw: bytes, form: TypeForm) -> bytes:
 
 def _array(raw: bytes, form: TypeForm, delimiter: bytes) -> bytes:
     """Print an array as ``array_out`` does: braces, delimiters, and quotes where an element would be ambiguous."""
-    elements = []
-    for element in msgspec.json.decode(raw, type=list[msgspec.Raw]):
+    printed = []
+    for element in elements(raw):
         item = bytes(element)
         if item == b"null":
-            elements.append(b"NULL")
+            printed.append(b"NULL")
         elif item.startswith(b"[") and form is not TypeForm.DOCUMENT:
-            elements.append(_array(item, form, delimiter))
+            printed.append(_array(item, form, delimiter))
         else:
-            elements.append(_quoted(_scalar(item, form), delimiter))
-    return b"{" + delimiter.join(elements) + b"}"
+            printed.append(_quoted(_scalar(item, form), delimiter))
+    return b"{" + delimiter.join(printed) + b"}"
 
 
 def _quoted(text: bytes, delimiter: bytes) -> bytes:

@@ -74,7 +74,7 @@ class TopicCopy:
         )
         if (lsn, seq) < self._last.get(record.partition, (0, 0)):
             self.backward.append(coordinates)
-        is_deleted = record.value is None or ("envelope" in fields and _says_deleted(record.value))
+        is_deleted = record.value is None or ("envelope" in fields and operation(record.value) == "d")
         change = key, lsn, seq, "" if not is_deleted else fields["op"] if record.value is None else "envelope"
         if change in self._seen:
             self.duplicates.append(coordinates)
@@ -105,10 +105,23 @@ class TopicCopy:
         self.live = live
 
 
-def _says_deleted(envelope: bytes) -> bool:
-    """Whether an envelope of Debezium says that the row was deleted; its tombstone follows."""
+def operation(envelope: bytes) -> str:
+    """Returns what happened to the row, as an envelope of Debezium says it; after ``d``, its tombstone follows."""
+    if envelope.startswith(b"\0"):
+        return _operation_in_avro(envelope)
     found = msgspec.json.decode(envelope)
-    return bool(found.get("payload", found)["op"] == "d")
+    return str(found.get("payload", found)["op"])
+
+
+def _operation_in_avro(envelope: bytes) -> str:
+    """Reads from the end: three times follow, each a number after the branch of its union."""
+    place = len(envelope)
+    for _ in range(3):
+        place -= 1
+        while envelope[place - 1] & 0x80:  # all bytes of a number but the last one have this bit
+            place -= 1
+        place -= 1
+    return chr(envelope[place - 1])
 
 
 def _as_object(fields: Mapping[str, bytes]) -> bytes:
@@ -240,19 +253,30 @@ def fields_by_registry(url: str) -> ReadFields:
 
     @cache
     def reader(schema_id: int) -> ReadFields:
-        with urllib.request.urlopen(f"{url}/schemas/ids/{schema_id}", timeout=_ANSWER_S) as answer:
-            found = json.loads(answer.read())
-        return _reader_of(found.get("schemaType", "AVRO"), found["schema"])
+        return _reader_of(*registered_schema(url, schema_id))
 
     def fields(value: bytes) -> Mapping[str, bytes] | None:
         if value.startswith(b"{"):
             return None
-        magic, schema_id = _HEAD_OF_VALUE.unpack_from(value)
-        if magic != 0:
-            raise FormError(f"the value begins with {value[:5]!r}, not with a schema's id")
-        return reader(schema_id)(value[_HEAD_OF_VALUE.size :])
+        schema_id, row = with_schema_id(value)
+        return reader(schema_id)(row)
 
     return fields
+
+
+def with_schema_id(value: bytes) -> tuple[int, bytes]:
+    """Returns the schema's id that a value begins with, and what follows it."""
+    magic, schema_id = _HEAD_OF_VALUE.unpack_from(value)
+    if magic != 0:
+        raise FormError(f"the value begins with {value[:5]!r}, not with a schema's id")
+    return schema_id, value[_HEAD_OF_VALUE.size :]
+
+
+def registered_schema(url: str, schema_id: int) -> tuple[str, str]:
+    """Returns the language and the text of the schema that a registry has under an id."""
+    with urllib.request.urlopen(f"{url}/schemas/ids/{schema_id}", timeout=_ANSWER_S) as answer:
+        found = json.loads(answer.read())
+    return found.get("schemaType", "AVRO"), found["schema"]
 
 
 def _reader_of(kind: str, schema: str) -> ReadFields:

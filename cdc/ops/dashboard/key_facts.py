@@ -20,7 +20,7 @@ from cdc.bridge.source.locks import naming_locks
 from cdc.contract.formats.opener import ValueOpener
 from cdc.contract.formats.topic_keys import TopicKeys, key_texts
 from cdc.contract.header import parse_header
-from cdc.contract.history import members
+from cdc.contract.json_members import member_texts
 from cdc.contract.naming import history_topic
 from cdc.contract.patterns import in_scope
 from cdc.contract.record import TableSchema
@@ -75,7 +75,7 @@ def _record(options: Mapping[str, Any], topic: str, key: bytes, opener: ValueOpe
         "lsn": str(header.lsn),
         "xid": header.xid,
         "committed": datetime.fromtimestamp(header.ts / 1e6, UTC).isoformat(),
-        "row": None if shown.row is None else members(shown.row.decode()),
+        "row": None if shown.row is None else member_texts(shown.row.decode()),
         "why": "deleted" if shown.row is None else None,
     }
 
@@ -105,7 +105,7 @@ def _row(config: Config, table: str, key: bytes) -> dict[str, Any]:
             row = None if found is None else found.answers[0].row
             if found is None or row is None:
                 return {"row": None, "why": "no such row"}
-            return {"row": members(TableEncoder(found.relation, found.key, "").value(row).decode())}
+            return {"row": member_texts(TableEncoder(found.relation, found.key, "").value(row).decode())}
     except CdcError as error:
         return {"row": None, "why": error.message}
 

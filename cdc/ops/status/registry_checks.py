@@ -10,6 +10,7 @@ import psycopg
 from cdc.base.config import Config
 from cdc.base.errors import CdcError
 from cdc.bridge.capture.reading import shape_of
+from cdc.bridge.scope.formats import TableFormats, former_schema
 from cdc.bridge.scope.topics import state_topic
 from cdc.bridge.source.connect import LOOK_S, connect
 from cdc.bridge.source.preflight import Finding
@@ -70,12 +71,12 @@ def _schema(
         return finding
     if name == "json":
         return Finding("OK", f"table {info.qualified_name}", "the schema of its keys fits")
-    form = registered(name)
+    envelope = TableFormats(config, None).envelope
+    form = registered(name, envelope)
     text = form.schema(schema, config.name, config.topics.beyond)
-    before = last.get(topic)
-    goes_on = before is not None and before.format == name
-    if before is not None and goes_on:
-        text = form.succeeding(before.written[-1].text, text)
+    former = former_schema(last.get(topic), name, envelope)
+    if former is not None:
+        text = form.succeeding(former, text)
     assert config.registry is not None
     where = subject(topic, form.record(schema, config.name), config.registry.subjects, config.registry.context)
     kind = registry.kind(where)
@@ -88,8 +89,8 @@ def _schema(
             "another topic under topics.names",
         )
     problems: Sequence[str] = registry.problems(where, form.kind, text)
-    if before is not None and goes_on and not problems and registry.compatibility(where) != "NONE":
-        problems = form.misread(before.written[-1].text, text)
+    if former is not None and not problems and registry.compatibility(where) != "NONE":
+        problems = form.misread(former, text)
     if problems:
         return Finding(
             "FAIL",

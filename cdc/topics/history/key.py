@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cdc.base.errors import ConfigError
 from cdc.contract.formats.written_key import key_bytes, written_values
-from cdc.contract.history import members
+from cdc.contract.json_members import member_texts
 from cdc.contract.record import TableSchema
 
 
@@ -45,7 +45,7 @@ def record_key(text: str, schemas: Sequence[TableSchema], option: str = "--key")
 
 def key_columns(schemas: Sequence[TableSchema], key: bytes) -> list[tuple[str, str]]:
     """Returns name and type of each column of a key that ``record_key`` made."""
-    names = members(key.decode()).keys()
+    names = member_texts(key.decode()).keys()
     schema = next(each for each in reversed(schemas) if set(each.key) == names)
     return [(column.name, column.sql_type) for column in schema.columns if column.name in names]
 

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Final
 
-from cdc.base.errors import TopicUnavailable
+from cdc.base.errors import DecodeError, TopicUnavailable
+from cdc.contract.formats.opener import ValueOpener
 from cdc.contract.header import header_position
-from cdc.contract.history import HistoryRecord, members, parse_history
+from cdc.contract.history import HistoryRecord, parse_history
+from cdc.contract.json_members import member_texts
 from cdc.contract.partition import partition_of
 from cdc.contract.ports import Partition, StoredRecord
 from cdc.contract.record import TableSchema
@@ -67,12 +69,17 @@ class KeyScan:
         widths = {each.fingerprint: len(each.columns) for each in schemas}
         return Trail(entries, first, removed=low > 0, widths=widths)
 
-    def current(self, trail: Trail) -> Row | None:
+    def current(self, trail: Trail, schemas: Sequence[TableSchema]) -> Row | None:
         """Returns the row from the state topic, for a key that the history has no record of.
+
+        Args:
+            trail: of the key.
+            schemas: the table's definitions, by which the value is read.
 
         Raises:
             TopicUnavailable: the row changed after the history began: the history is incomplete, or the row changed
                 after it was read.
+            DecodeError: the value is damaged, or another program wrote it.
         """
         newest: StoredRecord | None = None
         for record in self._read(self._topic, 0):
@@ -87,7 +94,15 @@ class KeyScan:
                 remedy="try again, in case the change is new; if this repeats, topics.history did not name the table "
                 "for a while",
             )
-        return None if newest.value is None else members(newest.value.decode())
+        try:
+            value = None if newest.value is None else ValueOpener(schemas).row(newest.value, newest.header)
+            return None if value is None else member_texts(value.decode())
+        except ValueError as error:
+            raise DecodeError(
+                f"the record at offset {newest.offset} of partition {newest.partition} of topic {newest.topic!r} is "
+                f"not the bridge's: {error}",
+                remedy="find out who else writes to this topic; cdc backfill publishes its rows again",
+            ) from error
 
     def _read(self, topic: str, low: int) -> Iterator[StoredRecord]:
         place: Partition = (topic, self.partition)

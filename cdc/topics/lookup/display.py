@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from cdc.contract.history import members
+from cdc.contract.json_members import member_texts
 from cdc.topics.lookup.record import Shown
 
 _OPS: Final[Mapping[str, str]] = {"c": "insert", "u": "update", "d": "delete", "r": "backfill", "t": "truncate"}
@@ -21,7 +21,7 @@ def row_lines(shown: Shown, now_us: int) -> Iterator[str]:
         )
     else:
         try:
-            columns = members(shown.row.decode())
+            columns = member_texts(shown.row.decode())
         except ValueError:
             yield shown.row.decode()
         else:

@@ -91,7 +91,7 @@ class Past:
         wanted = key_in_topic(options, table.topic, wanted, key_columns(schemas, wanted), TopicKeys(schemas))
         scan = KeyScan(admin, table.topic, history_topic(table.topic), wanted)
         trail = scan.trail(schemas)
-        return row_at(trail, moment, lambda: scan.current(trail))
+        return row_at(trail, moment, lambda: scan.current(trail, schemas))
 
 
 def _of_topic(definitions: Sequence[TableSchema], topic: str) -> list[TableSchema]:

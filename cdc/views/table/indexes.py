@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -10,10 +9,10 @@ import msgspec
 import orjson
 
 from cdc.contract.formats.canonical import Identity, reading_of
+from cdc.contract.json_members import members
 from cdc.views.table.keys import KeyForm, index_order
 
 _NULL: Final = msgspec.Raw(b"null")
-_decode_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class IndexForm:
@@ -73,12 +72,12 @@ class Indexes:
         Raises:
             ValueError: the row is not a JSON object.
         """
-        members = _members(row)
-        return tuple(_order(form, members, order) for form in self._forms)
+        named = members(row)
+        return tuple(_order(form, named, order) for form in self._forms)
 
 
-def _order(form: IndexForm, members: Mapping[str, bytes | msgspec.Raw], row: bytes) -> bytes:
-    values = form.one_of_equals([_value(members.get(name, _NULL)) for name in form.names])
+def _order(form: IndexForm, named: Mapping[str, msgspec.Raw], row: bytes) -> bytes:
+    values = form.one_of_equals([_value(named.get(name, _NULL)) for name in form.names])
     if not any(form.floats):
         return index_order(values, row)
     pairs = zip(values, form.floats, strict=True)
@@ -94,16 +93,7 @@ def _is_number(value: Any) -> bool:
     return True
 
 
-def _members(row: bytes) -> Mapping[str, bytes | msgspec.Raw]:
-    try:
-        return _decode_members(row)
-    except RecursionError:
-        return {}  # the document has a thousand levels: index the row as if all its values were null
-    except msgspec.MsgspecError:  # for example a lone surrogate, which only the json module reads
-        return {name: json.dumps(value).encode() for name, value in json.loads(row).items()}
-
-
-def _value(raw: bytes | msgspec.Raw) -> Any:
+def _value(raw: msgspec.Raw) -> Any:
     """A value to index. A document is indexed as text if only PostgreSQL's ``json`` understands it (a lone surrogate, a
     number too large for a double), or if it has too many levels to be written again."""
     text = bytes(raw)

@@ -32,7 +32,7 @@ _FORMS: Final[Mapping[Form, Sequence[str]]] = {
     "change events": ["change_events"],
     "rows in Avro": ["in_avro"],
 }
-_AVRO_CONVERTER: Final = Path(__file__).parents[2] / "readers" / "connect" / "avro-converter.lock"
+AVRO_CONVERTER: Final = Path(__file__).parents[2] / "readers" / "connect" / "avro-converter.lock"
 _PARTITIONS = 4
 """As ours: the default of ``topics.partitions``."""
 
@@ -53,7 +53,7 @@ def connector(
     _make_topic(deployment)
     files = (*FILES[manner], *_FORMS[form])
     values, place = _values(deployment, snapshot), directory / f"{deployment.name}-{manner}"
-    also = [f"{locked_jars(_AVRO_CONVERTER)}/*"] if form == "rows in Avro" else []
+    also = [f"{locked_jars(AVRO_CONVERTER)}/*"] if form == "rows in Avro" else []
     with connect(f"debezium {manner}", "debezium-connector-postgres", files, values, place, also) as started:
         yield started
 

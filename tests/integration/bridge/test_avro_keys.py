@@ -10,17 +10,23 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+import yaml
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from cdc.base.errors import GapError
-from cdc.contract.naming import subject
-from cdc.lab.stack import RegistryServer
+from cdc.contract.naming import schemas_topic, subject
+from cdc.kafka.brokers import BrokerAdmin
+from cdc.lab.stack import Redis, RegistryServer
+from tests.integration.bridge.test_cloud_events import events
+from tests.integration.bridge.test_gaps import delete_topic
 from tests.integration.bridge.test_type_matrix import prepare
 from tests.integration.living.waiting import wait_equal
 from tests.support.deployment import Deploy, Deployment
+from tests.support.names import unique
 from tests.support.serve_process import ServeProcess
 from tests.support.servers import Database, OwnStack
 from tests.support.type_matrix import matrix_tables
@@ -230,6 +236,152 @@ def test_views_and_commands_show_keys_in_json(
     told = deployment.command("history", "public.t", "id=3,code=gone", "--json")
     assert [json.loads(line)["op"] for line in told.splitlines() if line.startswith("{")] == ["c", "d"]
     assert "keys in JSON only" in deployment.command("reconcile", "public.t", code=2)
+
+
+@pytest.mark.parametrize("store", ["folder", "redis"])
+def test_a_view_lives_through_another_form_of_keys(
+    deploy: Deploy, database: Database, registry: RegistryServer, redis: Redis, tmp_path: Path, store: str
+) -> None:
+    """From JSON to Avro and back, while rows go and change; then another process opens the same store."""
+    database.execute("CREATE TABLE t (id integer PRIMARY KEY, n integer)")
+    database.execute("INSERT INTO t SELECT i, 0 FROM generate_series(1, 60) i")
+    address = "view" if store == "folder" else f"{redis.url}?prefix={unique('keys')}"
+    view, source = {"store": address, "index": {"public.t": ["n"]}}, {"on_gap": "rebackfill"}
+    topics = {"key_format": "json"}
+    deployment = with_avro_keys(deploy, registry, topics=topics, view=view, source=source, serve={"port": 0})
+    deployment.start_bridge()
+    deployment.wait_backfilled("public.t")
+    service = ServeProcess(deployment.config, tmp_path / "serve.log")
+
+    def asked(client: httpx.Client, **params: str) -> list[tuple[int, int]]:
+        answer = client.get("/v1/tables/public.t/rows", params={"limit": "100", **params})
+        rows = [each["row"] for each in answer.json()["rows"]] if answer.status_code == 200 else []
+        return [(row["id"], row["n"]) for row in rows]
+
+    def holds(client: httpx.Client) -> bool:
+        rows = database.execute("SELECT id, n FROM t ORDER BY id")
+        return asked(client) == rows and asked(client, **{"index.n": "1"}) == [each for each in rows if each[1] == 1]
+
+    service.start()
+    try:
+        with service.client() as client:
+            eventually(lambda: holds(client))
+            for form, number in (("avro", 3), ("json", 4)):
+                deployment.bridge.stop()
+                deployment.settings["topics"]["key_format"] = form
+                deployment.write()
+                database.execute(f"DELETE FROM t WHERE id % 10 = {number}; UPDATE t SET n = n + 1 WHERE id % 10 > 6")
+                deployment.start_bridge()
+                database.execute(f"INSERT INTO t VALUES ({number} + 100, 1)")
+                deployment.wait_published()
+                deployment.wait_backfilled("public.t")
+                eventually(lambda: holds(client), message=lambda: f"{asked(client)}\n{service.tail()}")
+        service.stop()
+        service.start()
+        with service.client() as client:
+            eventually(lambda: holds(client))
+    finally:
+        service.kill()
+
+
+def test_the_other_bridge_of_a_pair_with_another_form_of_keys_is_refused(
+    deploy: Deploy, database: Database, registry: RegistryServer
+) -> None:
+    """When its turn comes, it writes nothing, and the first one goes on."""
+    database.execute("CREATE TABLE t (id integer PRIMARY KEY, a integer)")
+    database.execute("INSERT INTO t SELECT i, 0 FROM generate_series(1, 20) i")
+    deployment = with_avro_keys(deploy, registry)
+    deployment.start()
+    deployment.wait_backfilled("public.t")
+    deployment.assert_equal("public.t")
+    before = deployment.records("public.t")
+    settings = {**deployment.settings, "topics": {**deployment.settings["topics"], "key_format": "json"}}
+    config = deployment.directory / "other.yaml"
+    config.write_text(yaml.safe_dump(settings), encoding="utf-8")
+    other = deployment.kind("run", config, deployment.directory / "other.log")
+    other.start()
+    try:
+        other.wait_said("waiting for the slot")
+        deployment.bridge.kill()
+        assert other.wait(60) == GapError.exit_code
+        assert "its keys are to be written in json now" in other.said()
+    finally:
+        other.kill()
+    assert deployment.records("public.t") == before
+    deployment.start_bridge()
+    database.execute("UPDATE t SET a = 1")
+    deployment.assert_equal("public.t")
+    assert len(heads(deployment, "public.t")) == 1
+
+
+@pytest.mark.parametrize("has_other_ids", [False, True])
+def test_a_schemas_topic_that_is_lost_leaves_no_row_under_two_keys(
+    deploy: Deploy, database: Database, own_stack: OwnStack, registry: RegistryServer, has_other_ids: bool
+) -> None:
+    """With the registry still there, and with one that was restored with other ids."""
+    database.execute("CREATE TABLE t (id integer PRIMARY KEY, a integer)")
+    database.execute("INSERT INTO t SELECT i, 0 FROM generate_series(1, 20) i")
+    deployment = with_avro_keys(deploy, own_stack.registry())
+    deployment.start()
+    deployment.wait_backfilled("public.t")
+    deployment.assert_equal("public.t")
+    before, former = deployment.records("public.t"), heads(deployment, "public.t")
+    deployment.stop()
+    admin = BrokerAdmin({"bootstrap.servers": deployment.bootstrap})
+    delete_topic(admin, schemas_topic(deployment.name))
+    if has_other_ids:
+        for number in range(3):
+            fill(registry, f"{deployment.name}-{number}", {"type": "enum", "name": f"e{number}", "symbols": ["A"]})
+        deployment.settings["registry"]["url"] = registry.url
+        deployment.write()
+    database.execute("DELETE FROM t WHERE id = 3; UPDATE t SET a = 1 WHERE id = 4; INSERT INTO t VALUES (21, 1)")
+    deployment.bridge.start()
+    assert deployment.bridge.wait(60) == GapError.exit_code
+    assert deployment.records("public.t") == before
+    deployment.settings["source"]["on_gap"] = "rebackfill"
+    deployment.write()
+    deployment.start()
+    if has_other_ids:
+        eventually(lambda: not any(key[:5] in former for key in live(deployment, "public.t")))
+    deployment.wait_equal("public.t")
+    assert len({key[:5] for key in live(deployment, "public.t")}) == 1
+    assert len(heads(deployment, "public.t")) == (2 if has_other_ids else 1)
+    if has_other_ids:
+        # Nothing tells the sink any more which keys the former ones were
+        deployment.sink.wait_said("which is in no definition of the schemas topic")
+        deployment.stop()
+        delete_topic(admin, deployment.topic("public.t"))
+        deployment.start()
+    wait_equal(deployment, "public.t")
+
+
+def test_avro_keys_beside_values_in_other_forms_and_cloud_events(
+    deploy: Deploy, database: Database, registry: RegistryServer
+) -> None:
+    """The sections do not meet: keys have an id, values have no schema, and a key that is not text is no subject."""
+    database.execute("CREATE TABLE t (at timestamptz, raw bytea, price numeric(8,2), doc jsonb, PRIMARY KEY (at, raw))")
+    database.execute("INSERT INTO t VALUES ('2026-01-02 03:04:05.6Z', '\\x00ff', 1.50, '{\"a\": 1}')")
+    values = {"timestamps": "iso", "numeric": "number", "bytea": "base64", "documents": "string"}
+    topics = {"partitions": 1, "cloudevents": True, "history": ["public.t"]}
+    deployment = with_avro_keys(deploy, registry, topics=topics, values=values)
+    deployment.start()
+    deployment.wait_backfilled("public.t")
+    database.execute("INSERT INTO t VALUES ('infinity', '', NULL, 'null')")
+    database.execute("UPDATE t SET raw = '\\x01' WHERE at = 'infinity'")
+    database.execute("DELETE FROM t WHERE raw = '\\x00ff'")
+    deployment.assert_equal("public.t")
+    assert len(heads(deployment, "public.t")) == 1
+    found = [json.loads(each.value) for each in deployment.records("public.t") if each.value is not None]
+    first = {"at": "2026-01-02T03:04:05.6Z", "raw": "AP8=", "price": 1.5, "doc": '{"a": 1}'}
+    moved = {"at": "infinity", "raw": "AQ==", "price": None, "doc": "null"}
+    assert (found[0], found[-1]) == (first, moved)
+    headers = events(deployment, deployment.topic("public.t"))
+    assert {each["ce_source"] for each in headers} == {f"/{deployment.name}/{deployment.topic('public.t')}"}
+    assert not any("ce_subject" in each for each in headers)
+    row = json.loads(deployment.command("get", "public.t", "at=infinity,raw=\\x01", "--json"))["row"]
+    assert row == {"at": "infinity", "raw": "\\x01", "price": None, "doc": None}
+    told = deployment.command("history", "public.t", "at=infinity,raw=\\x01", "--json")
+    assert [json.loads(line)["op"] for line in told.splitlines() if line.startswith("{")] == ["c"]
 
 
 def fill(registry: RegistryServer, name: str, schema: object) -> None:

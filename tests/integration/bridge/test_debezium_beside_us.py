@@ -7,23 +7,31 @@ Nothing else may differ.
 from __future__ import annotations
 
 import base64
+import io
 import json
+import math
+import re
+import urllib.request
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Context, Decimal
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+import fastavro
 import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from cdc.lab.stack import Kafka
+from cdc.lab.stack import Kafka, RegistryServer
 from tests.benchmarks.debezium.connect import connect
+from tests.benchmarks.debezium.source import AVRO_CONVERTER
 from tests.support.deployment import Deploy, Deployment
+from tests.support.locked_jars import locked_jars
 from tests.support.names import unique
 from tests.support.servers import Database
 from tests.support.topic_audit import read_records
@@ -41,6 +49,14 @@ _MODES: Final[list[dict[str, Any]]] = [
     {"time_precision_mode": "microseconds", "binary_handling_mode": "base64-url-safe", "schemas_enable": True},
     {"time_precision_mode": "nanoseconds", "binary_handling_mode": "base64"},
     {"time_precision_mode": "adaptive_time_microseconds", "schemas_enable": True},
+]
+
+_MODES_IN_AVRO: Final[list[dict[str, Any]]] = [
+    _MODES[0],
+    _MODES[1],
+    {"time_precision_mode": "microseconds", "binary_handling_mode": "base64-url-safe"},
+    _MODES[3],
+    {"time_precision_mode": "adaptive_time_microseconds"},
 ]
 
 _ALIKE: Final[Mapping[str, tuple[str, ...]]] = {
@@ -217,8 +233,10 @@ def _change(connection: psycopg.Connection[Any]) -> None:
 
 
 @contextmanager
-def debezium(database: Database, kafka: Kafka, modes: Mapping[str, Any], place: Path) -> Iterator[str]:
-    """Debezium's connector in these modes. Yields its topic prefix once it streams."""
+def debezium(
+    database: Database, kafka: Kafka, modes: Mapping[str, Any], place: Path, registry: RegistryServer | None = None
+) -> Iterator[str]:
+    """Debezium's connector in these modes, with a registry in Avro. Yields its topic prefix once it streams."""
     name, server = unique("dbz"), conninfo_to_dict(database.dsn)
     values = {
         "bootstrap": kafka.bootstrap,
@@ -235,9 +253,14 @@ def debezium(database: Database, kafka: Kafka, modes: Mapping[str, Any], place: 
         "binary": modes.get("binary_handling_mode", "bytes"),
         "hstore": modes.get("hstore_handling_mode", "json"),
         "schemas": str(modes.get("schemas_enable", False)).lower(),
+        "registry": "" if registry is None else registry.url.partition("/apis/")[0],
     }
+    files, jars = ["envelope"], []
+    if registry is not None:
+        files += ["in_avro", "names_for_avro"]
+        jars.append(f"{locked_jars(AVRO_CONVERTER)}/*")
     database.execute("CREATE PUBLICATION everything FOR ALL TABLES")
-    with connect(name, "debezium-connector-postgres", ["envelope"], values, place / name) as running:
+    with connect(name, "debezium-connector-postgres", files, values, place / name, jars) as running:
 
         def streams() -> bool:
             running.must_run()
@@ -256,15 +279,63 @@ def wait_until_written(bootstrap: str, topic: str) -> None:
     eventually(lambda: topic in admin.list_topics(timeout=10).topics and bool(read_records(bootstrap, [topic])), 60)
 
 
-def by_key(bootstrap: str, topics: list[str]) -> dict[tuple[str, str], list[Any]]:
+def by_key(
+    bootstrap: str, topics: list[str], read: Callable[[bytes], Any] = json.loads
+) -> dict[tuple[str, str], list[Any]]:
     """The values of each key of these topics, in their order; tables and keys as text."""
     found: dict[tuple[str, str], list[Any]] = defaultdict(list)
     for record in read_records(bootstrap, topics):
         assert record.key is not None
         key = json.loads(record.key)
-        value = None if record.value is None else json.loads(record.value)
+        value = None if record.value is None else read(record.value)
         found[record.topic.rsplit(".", 1)[1], json.dumps(key.get("payload", key))].append(value)
     return found
+
+
+def by_registry(registry: RegistryServer) -> Callable[[bytes], Any]:
+    """Reads events in Avro, each with its schema, as Connect's converter for JSON shows them."""
+
+    @cache
+    def schema_of(number: int) -> Any:
+        with urllib.request.urlopen(f"{registry.url}/schemas/ids/{number}") as answer:
+            text = json.loads(answer.read())["schema"]
+        return text, fastavro.parse_schema(_without_logical_types(json.loads(text)))
+
+    def read(value: bytes) -> Any:
+        text, parsed = schema_of(int.from_bytes(value[1:5], "big"))
+        body = io.BytesIO(value[5:])
+        event: Any = fastavro.schemaless_reader(body, parsed, None)
+        assert not body.read()
+        rows = {name: event[name] and _with_own_names(_as_json(event[name])) for name in ("before", "after")}
+        return {"avro": json.loads(text), "payload": {**_as_json(event), **rows}}
+
+    return read
+
+
+def _without_logical_types(schema: Any) -> Any:
+    if isinstance(schema, dict):
+        return {name: _without_logical_types(each) for name, each in schema.items() if name != "logicalType"}
+    return [_without_logical_types(each) for each in schema] if isinstance(schema, list) else schema
+
+
+def _as_json(value: Any) -> Any:
+    match value:
+        case bytes():
+            return base64.b64encode(value).decode()
+        case dict():
+            return {name: _as_json(each) for name, each in value.items()}
+        case list():
+            return [_as_json(each) for each in value]
+        case float() if not math.isfinite(value):
+            return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
+    return value
+
+
+def _with_own_names(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row with the names of the table's columns, which Avro does not allow."""
+    own = {re.sub(r"[^A-Za-z0-9_]", "_", name): name for name in (*_ALIKE, *_TEXT_HERE)}
+    assert len(own) == len(_ALIKE) + len(_TEXT_HERE)
+    return {own.get(name, name): value for name, value in row.items()}
 
 
 def payload_of(value: Any) -> Any:
@@ -347,7 +418,9 @@ def differences(table: str, theirs: Any, ours: Any) -> Iterator[str]:
         if theirs is not ours:
             yield f"{theirs} and {ours}"
         return
-    if "payload" in theirs:
+    if "avro" in theirs:
+        yield from avro_differences(theirs["avro"], ours["avro"])
+    elif "payload" in theirs:
         yield from schema_differences(theirs["schema"], ours["schema"])
     theirs, ours = payload_of(theirs), payload_of(ours)
     forgive_what_is_each_ones_own(theirs, ours)
@@ -388,6 +461,56 @@ def schema_differences(theirs: dict[str, Any], ours: dict[str, Any]) -> Iterator
     yield from _unlike("schema", _sorted(theirs), _sorted(ours))
 
 
+def avro_differences(theirs: dict[str, Any], ours: dict[str, Any]) -> Iterator[str]:
+    """What differs between the schemas in Avro of one record of each, after what docs/debezium.md says of them."""
+    yield from _unlike("schema", *(_sorted(_forgiven(_expanded(each, {}))) for each in (theirs, ours)))
+
+
+def _expanded(schema: Any, known: dict[str, Any], space: str = "") -> Any:
+    """A schema with each record where it is named, and full names."""
+    if isinstance(schema, list):
+        return [_expanded(each, known, space) for each in schema]
+    if isinstance(schema, str):
+        return known.get(schema if "." in schema else f"{space}.{schema}", schema)
+    if schema["type"] != "record":
+        parts = {name: _expanded(schema[name], known, space) for name in ("items", "values") if name in schema}
+        return {**schema, **parts}
+    space = schema.get("namespace", space)
+    name = f"{space}.{schema['name']}"
+    fields = [{**each, "type": _expanded(each["type"], known, space)} for each in schema["fields"]]
+    known[name] = {**schema, "name": name, "fields": fields}
+    known[name].pop("namespace", None)
+    return known[name]
+
+
+def _forgiven(envelope: dict[str, Any]) -> dict[str, Any]:
+    """The schema without the topic's name, and without what the stream does not tell of columns."""
+    found = {**envelope, "fields": {each["name"]: each["type"] for each in envelope["fields"]}}
+    row = next(each for each in found["fields"].pop("before") if each != "null")
+    found["fields"].pop("after")
+    columns = _with_own_names({each["name"]: each["type"] for each in row["fields"]})
+    found["row"] = {name: _of_column(name, each) for name, each in columns.items() if name not in _TEXT_HERE}
+    for name in ("name", "connect.name"):
+        assert found.pop(name).endswith(".Envelope")
+        assert row[name].endswith(".Value")
+    return found
+
+
+def _of_column(name: str, given: Any) -> Any:
+    """The type of a column without NULL, as in ``forgive_what_only_the_catalog_knows``."""
+    if isinstance(given, list):
+        (given,) = (each for each in given if each != "null")
+    if isinstance(given, str):
+        return given
+    kind = {word: each for word, each in given.items() if word != "connect.default"}
+    if "items" in kind:
+        kind["items"] = _of_column(name, kind["items"])
+    if name.startswith("mood"):
+        for word in ("connect.name", "connect.version", "connect.parameters"):
+            kind.pop(word, None)
+    return kind["type"] if len(kind) == 1 else kind
+
+
 def _sorted(value: Any) -> Any:
     """Members of a schema may come in any order; columns may not."""
     if not isinstance(value, dict):
@@ -411,6 +534,20 @@ def forgive_what_only_the_catalog_knows(column: dict[str, Any]) -> None:
 def test_both_write_the_same(
     deploy: Deploy, database: Database, kafka: Kafka, tmp_path: Path, modes: dict[str, Any]
 ) -> None:
+    deployment = deploy(topics={"envelope": "debezium", "partitions": 1}, debezium=modes)
+    compare_all(*_written_by_both(deployment, database, kafka, tmp_path, modes))
+
+
+def _written_by_both(
+    deployment: Deployment,
+    database: Database,
+    kafka: Kafka,
+    place: Path,
+    modes: dict[str, Any],
+    registry: RegistryServer | None = None,
+) -> tuple[Deployment, Any, Any]:
+    """The deployment, and what Debezium and the bridge write of the same changes."""
+    read = json.loads if registry is None else by_registry(registry)
     with database.connect() as connection:
         connection.execute(CUSTOM_TYPES.encode())
         for extension in ("hstore", "citext", "ltree"):
@@ -418,17 +555,27 @@ def test_both_write_the_same(
         connection.execute(_TABLES.encode())
         _type_table(connection)
         _insert_types(connection, 0)
-        deployment = deploy(topics={"envelope": "debezium", "partitions": 1}, debezium=modes)
         deployment.start_bridge()
         tables = [f"public.{name}" for name in ("m", "k", "f", "i", "toast", "toast_full", "emptied", "last")]
         deployment.wait_backfilled(*tables)
-        with debezium(database, kafka, modes, tmp_path) as prefix:
+        with debezium(database, kafka, modes, place, registry) as prefix:
             _change(connection)
             deployment.wait_published()
             wait_until_written(kafka.bootstrap, f"{prefix}.public.last")
-            theirs = by_key(kafka.bootstrap, [f"{prefix}.{table}" for table in tables])
-    ours = by_key(kafka.bootstrap, [deployment.topic(table) for table in tables])
-    compare_all(deployment, theirs, ours)
+            theirs = by_key(kafka.bootstrap, [f"{prefix}.{table}" for table in tables], read)
+    return deployment, theirs, by_key(kafka.bootstrap, [deployment.topic(table) for table in tables], read)
+
+
+@pytest.mark.long
+@pytest.mark.pg(17)
+@pytest.mark.parametrize("modes", _MODES_IN_AVRO, ids=["defaults", "strings", "micros", "nanos", "time-micros"])
+def test_both_write_the_same_in_avro(
+    deploy: Deploy, database: Database, kafka: Kafka, registry: RegistryServer, tmp_path: Path, modes: dict[str, Any]
+) -> None:
+    """The connector with Apicurio's converter, and one registry for both."""
+    topics = {"envelope": "debezium", "format": "avro", "partitions": 1}
+    deployment = deploy(topics=topics, registry={"url": registry.url}, debezium=modes)
+    compare_all(*_written_by_both(deployment, database, kafka, tmp_path, modes, registry))
 
 
 def compare_all(deployment: Deployment, theirs: Mapping[Any, list[Any]], ours: dict[Any, list[Any]]) -> None:

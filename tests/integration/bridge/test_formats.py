@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import urllib.request
-from contextlib import nullcontext
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -17,21 +16,15 @@ from urllib.parse import quote
 import orjson
 import pytest
 
-from cdc.base.config import RegistryConfig
-from cdc.base.errors import RegistryRefused
-from cdc.contract.formats.avro.schema import avro_schema, misread
 from cdc.contract.formats.opener import ValueOpener
 from cdc.contract.naming import schemas_topic, subject
-from cdc.contract.record import SchemaColumn, TableSchema
 from cdc.contract.schema import parse_schema
 from cdc.kafka.brokers import BrokerAdmin
-from cdc.kafka.registry import SchemaRegistry
 from cdc.kafka.replay.definitions import read_definitions
 from cdc.lab.stack import RegistryServer
 from tests.integration.bridge.test_type_matrix import prepare
 from tests.integration.topics.history.reading import assert_history, parsed
 from tests.support.deployment import Deploy, Deployment
-from tests.support.names import unique
 from tests.support.serve_process import ServeProcess
 from tests.support.servers import Database, OwnStack
 from tests.support.topic_audit import read_records
@@ -323,56 +316,6 @@ def test_a_wide_table(deploy: Deploy, database: Database, registry: RegistryServ
     deployment.start()
     database.execute("INSERT INTO t SELECT i, i, i + 1, i + 2, i + 3 FROM generate_series(1, 20) i")
     deployment.assert_equal("public.t")
-
-
-TAKEN = ("taken", "taken", "taken")
-BY_CDC = ("refused by cdc", "refused by cdc", "refused by cdc")
-REFUSED = ("refused", "refused", "refused")
-
-
-@pytest.mark.parametrize(
-    ("was", "now", "outcomes"),
-    [
-        ("", "a text", TAKEN),
-        ("a text", "", TAKEN),
-        ("a text", "b text", TAKEN),
-        ("a text", "a varchar(10)", TAKEN),
-        ("a text", "a uuid", TAKEN),
-        ("a numeric(6,2)", "a numeric(8,2)", TAKEN),
-        ("a int4", "a int8", ("taken", "refused", "refused")),
-        ("a int4", "a float8", ("taken", "refused", "refused")),
-        ("a float4", "a float8", ("taken", "refused", "refused")),
-        ("a int8", "a int4", ("refused", "taken", "refused")),
-        ("a numeric(6,2)", "a numeric(8,3)", BY_CDC),
-        ("a numeric(6,2)", "a numeric", BY_CDC),
-        ("a timestamp", "a timestamptz", BY_CDC),
-        ("a text", "a bytea", BY_CDC),
-        ("a int4", "a text", REFUSED),
-        ("a int4", "a int4[]", REFUSED),
-    ],
-)
-def test_what_each_mode_of_the_registry_makes_of_a_change(
-    registry: RegistryServer, was: str, now: str, outcomes: tuple[str, ...]
-) -> None:
-    """The table is in docs/formats.md."""
-    texts = []
-    for column in (was, now):
-        name, _, sql_type = column.partition(" ")
-        columns = (SchemaColumn("id", "int4", 1), *([SchemaColumn(name, sql_type, 2)] if column else []))
-        definition = TableSchema("f" * 16, "public", "t", "t", ("id",), columns)
-        texts.append(avro_schema(definition, "shop", beyond="refuse"))
-    found = []
-    with SchemaRegistry(RegistryConfig(url=registry.url)) as client:
-        for mode in ("BACKWARD", "FORWARD", "FULL"):
-            name = unique(f"{mode}-")
-            client.register(name, "AVRO", texts[0])
-            be_compatible(registry, name, mode)
-            takes = not client.problems(name, "AVRO", texts[1])
-            found.append("refused by cdc" if misread(*texts) else "taken" if takes else "refused")
-            assert takes or not misread(*texts), "what the registry refuses need not be refused by cdc"
-            with nullcontext() if takes else pytest.raises(RegistryRefused, match="does not fit"):
-                client.register(name, "AVRO", texts[1])
-    assert tuple(found) == outcomes
 
 
 def test_another_strategy_of_subjects_goes_on_with_the_topic(

@@ -7,22 +7,16 @@ from __future__ import annotations
 
 import json
 import urllib.request
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
-from cdc.base.config import RegistryConfig
-from cdc.base.errors import RegistryRefused
-from cdc.contract.formats.json_schema.schema import json_schema, misread, read_schema, succeeding
+from cdc.contract.formats.json_schema.schema import read_schema
 from cdc.contract.naming import subject
-from cdc.contract.record import SchemaColumn, TableSchema
-from cdc.kafka.registry import SchemaRegistry
 from cdc.lab.stack import RegistryServer
 from tests.integration.bridge.test_formats import be_compatible, ids, in_format
 from tests.integration.bridge.test_type_matrix import prepare
 from tests.support.deployment import Deploy, Deployment
-from tests.support.names import unique
 from tests.support.servers import Database
 from tests.support.type_matrix import matrix_tables
 
@@ -148,56 +142,3 @@ def test_confluents_deserializer_reads_and_validates_it(
         1: {"id": 1, "n": "1.50", "f": "NaN", "at": "infinity", "tags": [["x", None]], "a b": {"k": [1]}},
         2: {"id": 2, "n": None, "f": 0.5, "at": None, "tags": "[2:2]={x}", "a b": None},
     }
-
-
-TAKEN = ("taken", "taken", "taken")
-BY_CDC = ("refused by cdc", "refused by cdc", "refused by cdc")
-REFUSED = ("refused", "refused", "refused")
-WIDENED = ("taken", "refused", "refused")
-NARROWED = ("refused", "taken", "refused")
-
-
-@pytest.mark.parametrize(
-    ("was", "now", "outcomes"),
-    [
-        ("", "a text", WIDENED),
-        ("a text", "", TAKEN),
-        ("a text", "b text", WIDENED),
-        ("a text", "a varchar(10)", TAKEN),
-        ("a text", "a uuid", TAKEN),
-        ("a numeric(6,2)", "a numeric(8,3)", TAKEN),
-        ("a timestamp", "a timestamptz", TAKEN),
-        ("a float4", "a float8", TAKEN),
-        ("a int4", "a int8", WIDENED),
-        ("a int4", "a float8", WIDENED),
-        ("a int4[]", "a int8[]", WIDENED),
-        ("a int8", "a int4", NARROWED),
-        ("a text", "a bytea", BY_CDC),
-        ("a text", "a jsonb", BY_CDC),
-        ("a text", "a text[]", BY_CDC),
-        ("a int4", "a text", REFUSED),
-        ("a int4", "a numeric", REFUSED),
-    ],
-)
-def test_what_each_mode_of_the_registry_makes_of_a_change(
-    registry: RegistryServer, was: str, now: str, outcomes: tuple[str, ...]
-) -> None:
-    """The table is in docs/formats.md."""
-    texts = []
-    for column in (was, now):
-        name, _, sql_type = column.partition(" ")
-        columns = (SchemaColumn("id", "int4", 1), *([SchemaColumn(name, sql_type, 2)] if column else []))
-        definition = TableSchema("f" * 16, "public", "t", "t", ("id",), columns)
-        texts.append(json_schema(definition, "shop", "refuse"))
-    texts[1] = succeeding(*texts)
-    found = []
-    with SchemaRegistry(RegistryConfig(url=registry.url)) as client:
-        for mode in ("BACKWARD", "FORWARD", "FULL"):
-            name = unique(f"{mode}-")
-            client.register(name, "JSON", texts[0])
-            be_compatible(registry, name, mode)
-            takes = not client.problems(name, "JSON", texts[1])
-            found.append("refused by cdc" if misread(*texts) else "taken" if takes else "refused")
-            with nullcontext() if takes else pytest.raises(RegistryRefused, match="does not fit"):
-                client.register(name, "JSON", texts[1])
-    assert tuple(found) == outcomes

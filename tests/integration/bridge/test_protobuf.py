@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import urllib.request
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,12 @@ import pytest
 
 from cdc.base.config import RegistryConfig
 from cdc.base.errors import RegistryRefused
-from cdc.contract.formats.protobuf.schema import is_same_schema, misread, protobuf_schema, read_schema, succeeding
+from cdc.contract.formats.protobuf.schema import is_same_schema, protobuf_schema, read_schema
 from cdc.contract.naming import subject
-from cdc.contract.record import SchemaColumn, TableSchema
 from cdc.kafka.registry import SchemaRegistry
 from cdc.lab.proof.protobuf_fields import compiled
 from cdc.lab.stack import RegistryServer
+from tests.integration.bridge.test_compatibility import defined
 from tests.integration.bridge.test_formats import be_compatible, ids
 from tests.integration.bridge.test_type_matrix import prepare
 from tests.support.deployment import Deploy, Deployment
@@ -234,7 +233,7 @@ def test_rows_are_looked_up_and_shown(
 
 def test_the_registry_keeps_the_text(registry: RegistryServer) -> None:
     """Comments are a part of it: two schemas that differ only there have two ids."""
-    definitions = [definition("a varchar(5)"), definition("a varchar(6)")]
+    definitions = [defined("a varchar(5)"), defined("a varchar(6)")]
     texts = [protobuf_schema(each, "shop", "text") for each in definitions]
     name = unique("texts-")
     with SchemaRegistry(RegistryConfig(url=registry.url)) as client:
@@ -245,56 +244,3 @@ def test_the_registry_keeps_the_text(registry: RegistryServer) -> None:
         assert not is_same_schema(*texts)
         with pytest.raises(RegistryRefused, match=r"HTTP status 422"):
             client.register(name, "PROTOBUF", "message {")
-
-
-def definition(column: str, number: int = 2) -> TableSchema:
-    name, _, sql_type = column.partition(" ")
-    columns = (SchemaColumn("id", "int4", 1), *([SchemaColumn(name, sql_type, number)] if column else []))
-    return TableSchema("f" * 16, "public", "t", "t", ("id",), columns)
-
-
-TAKEN = ("taken", "taken", "taken")
-BY_CDC = ("refused by cdc", "refused by cdc", "refused by cdc")
-REFUSED = ("refused", "refused", "refused")
-
-
-@pytest.mark.parametrize(
-    ("was", "now", "outcomes"),
-    [
-        ("", "a text", ("taken", "refused", "refused")),
-        ("a text", "", ("taken", "refused", "refused")),
-        ("a text", "b text", REFUSED),
-        ("a text", "a varchar(10)", TAKEN),
-        ("a text", "a uuid", TAKEN),
-        ("a numeric(6,2)", "a numeric(8,3)", TAKEN),
-        ("a numeric(6,2)", "a numeric", TAKEN),
-        ("a timestamp", "a date", TAKEN),
-        ("a int4", "a int8", BY_CDC),
-        ("a int8", "a int4", BY_CDC),
-        ("a float4", "a float8", BY_CDC),
-        ("a timestamp", "a timestamptz", BY_CDC),
-        ("a text", "a bytea", BY_CDC),
-        ("a int4", "a text", BY_CDC),
-        ("a int4", "a int4[]", BY_CDC),
-    ],
-)
-def test_what_each_mode_of_the_registry_makes_of_a_change(
-    registry: RegistryServer, was: str, now: str, outcomes: tuple[str, ...]
-) -> None:
-    """The table is in docs/formats.md; what it says of the registry is said of Apicurio's."""
-    former = protobuf_schema(definition(was), "shop", "refuse")
-    new = succeeding(former, protobuf_schema(definition(now), "shop", "refuse"))
-    found = []
-    with SchemaRegistry(RegistryConfig(url=registry.url)) as client:
-        for mode in ("BACKWARD", "FORWARD", "FULL", "NONE"):
-            name = unique(f"{mode}-")
-            client.register(name, "PROTOBUF", former)
-            be_compatible(registry, name, mode)
-            takes = not client.problems(name, "PROTOBUF", new)
-            if mode == "NONE":
-                assert takes
-            else:
-                found.append("refused by cdc" if misread(former, new) else "taken" if takes else "refused")
-            with nullcontext() if takes else pytest.raises(RegistryRefused, match="does not fit"):
-                client.register(name, "PROTOBUF", new)
-    assert tuple(found) == outcomes

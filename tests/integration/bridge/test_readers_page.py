@@ -17,7 +17,7 @@ from tests.support.deployment import Deploy, Deployment
 from tests.support.servers import Database
 
 PAGE = page("docs/readers.md")
-CONFLUENT, _AVRO, AIOKAFKA, PANDAS, DUCKDB, _SPARK = PAGE.fences("python")
+CONFLUENT, _AVRO, _JSON_SCHEMA, _PROTOBUF, AIOKAFKA, PANDAS, DUCKDB, _SPARK = PAGE.fences("python")
 
 ROWS = [
     (1, Decimal("12.50"), datetime.fromisoformat("2026-03-29 12:00:00.123456+00:00"), "plain"),

@@ -5,26 +5,35 @@ from __future__ import annotations
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
 from pyspark.sql import SparkSession
 
+from cdc.base.lsn import LSN
+from cdc.contract.change import Column, Relation, ReplicaIdentity
 from cdc.contract.debezium_modes import mark_of
+from cdc.contract.formats.debezium.envelope import EnvelopeMaker
+from cdc.contract.formats.registered import registered
+from cdc.contract.header import HeaderStamp
 from cdc.contract.jobspec.deployment import KafkaSettings, SparkSettings
 from cdc.contract.jobspec.health import HealthJob, HealthTopic
 from cdc.contract.ports import StoredRecord
-from cdc.contract.record import DebeziumModes, SchemaColumn, TableSchema
+from cdc.contract.record import DebeziumModes, SchemaColumn, TableSchema, WrittenSchema
+from cdc.contract.schema import table_schema
 from cdc.lab.proof.comparison import describe, pinned
+from cdc.lab.stack import RegistryServer
 from cdc.spark.errors import JobError, TopicUnreadable
 from cdc.spark.health.main import check
 from cdc.spark.health.model import TopicHealth
 from cdc.spark.mirror.main import mirror
 from cdc.spark.report.document import from_json
 from cdc.spark.values.avro import opened
-from cdc.spark.values.debezium import DAMAGED, NOT_JSON, UNKNOWN_DEFINITION, UNKNOWN_MODES
+from cdc.spark.values.debezium import DAMAGED, UNKNOWN_DEFINITION, UNKNOWN_MODES, UNKNOWN_SCHEMA
 from tests.integration.bridge.test_envelope import enveloped, fitting
+from tests.integration.bridge.test_envelope_in_avro import in_avro, without_arrays_by_name
 from tests.integration.bridge.test_type_matrix import prepare
 from tests.integration.spark import mirrors
 from tests.integration.spark.snapshots import Snapshots
@@ -43,14 +52,17 @@ REFUSED: Final = r"\(a change event "
 
 @pytest.mark.long
 @pytest.mark.pg(16, matrix=False)
+@pytest.mark.parametrize("form", ["json", "avro"])
 def test_every_value_is_identical(
     database: Database, replica: Database, deploy: Deploy, tmp_path: Path,
-    spark: SparkSession, spark_settings: SparkSettings,
+    spark: SparkSession, spark_settings: SparkSettings, registry: RegistryServer, form: str,
 ) -> None:  # fmt: skip
-    deployment = enveloped(deploy)
+    deployment = enveloped(deploy) if form == "json" else in_avro(deploy, registry)
     with prepare(database) as connection:
         prepare(replica).close()
         tables = list(fitting(matrix_tables(connection), connection))
+        if form == "avro":
+            tables = [without_arrays_by_name(each) for each in tables]
         names = [table.qualified for table in tables]
         for table in tables:
             table.create(connection)
@@ -89,13 +101,45 @@ def test_a_frame_of_events_is_opened(spark: SparkSession) -> None:
         (event % b'{"id":6,"d":null}', header % ("a" * 16, modes)): DAMAGED,
         (event % b'{"id":7}', header % ("c" * 16, modes)): UNKNOWN_DEFINITION,
         (event % b'{"id":8}', header % ("a" * 16, modes + "er")): UNKNOWN_MODES,
-        (b"\0" + event % b'{"id":9}', header % ("a" * 16, modes)): NOT_JSON,
+        (b"\0" + event % b'{"id":9}', header % ("a" * 16, modes)): UNKNOWN_SCHEMA,
         (b'{"before":null,"after":null,"op":"d"}', header % ("a" * 16, modes)): None,
     }
     rows = [(place, *record) for place, record in enumerate(expected)]
     frame = spark.createDataFrame(rows, "place int, value binary, header string").repartition(2).sort("place")
     found = [None if row["value"] is None else bytes(row["value"]).decode() for row in opened(frame, known).collect()]
     assert found == list(expected.values())
+
+
+def test_a_frame_of_events_in_avro_is_opened(spark: SparkSession) -> None:
+    """Each by the schema that its definition has under its id, beside rows in Avro and events in JSON."""
+    columns = (Column("id", 23, -1, "pg_catalog.int4", True), Column("a b", 1082, -1, "pg_catalog.date", False))
+    modes, relation = DebeziumModes(), Relation(7, "public", "t", ReplicaIdentity.DEFAULT, columns)
+    plain = table_schema(relation, ("id",), "t")
+    texts = [registered("avro", envelope).schema(plain, "shop", "refuse") for envelope in (None, modes)]
+    written = tuple(WrittenSchema(number, text, "avro") for number, text in enumerate(texts, 7))
+    definition = replace(plain, format="avro", envelope=modes, written=written)
+    maker = EnvelopeMaker("shop", "shop", "0.1.0", lambda: 1)
+    maker.learn(definition, columns, modes)
+    header = HeaderStamp(LSN(7), 1, 1).header("c", 1, plain.fingerprint)
+    row = registered("avro", modes).writer(columns, texts[1], 8).encode((b"1", b"2026-11-28"))
+    ((event, marked),) = maker.values(b"{}", row, header, None)
+    (deleted, _), _ = maker.values(b'{"id":1}', None, header, None)
+    assert event is not None
+    records = [
+        (event, marked, '{"id":1,"a b":"2026-11-28"}'),
+        (deleted, marked, None),
+        (registered("avro").writer(columns, texts[0], 7).encode((b"2", None)), header, '{"id":2,"a b":null}'),
+        (b'{"before":null,"after":{"a b":1,"id":3},"op":"c"}', marked, '{"id":3,"a b":"1970-01-02"}'),
+        (event[:-1], marked, DAMAGED),
+        (event + b"\0", marked, DAMAGED),
+        (b"\0\0\0\0\x09" + event[5:], marked, UNKNOWN_SCHEMA),
+        (b"\0\0\0\0\x07" + event[5:], marked, UNKNOWN_SCHEMA),
+    ]
+    rows = [(place, value, told.decode()) for place, (value, told, _) in enumerate(records)]
+    frame = spark.createDataFrame(rows, "place int, value binary, header string").repartition(2).sort("place")
+    opened_rows = opened(frame, [definition]).collect()
+    found = [None if each["value"] is None else bytes(each["value"]).decode() for each in opened_rows]
+    assert found == [expected for _, _, expected in records]
 
 
 def go_on_with_events(deployment: Deployment, table: str) -> None:

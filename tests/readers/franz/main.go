@@ -1,10 +1,9 @@
 // Folds a compacted topic with franz-go, and prints each row as a JSON object.
 //
-// Arguments: brokers, topic, format (json or avro), URL of the registry, and by partition the offset of the last record.
+// Arguments: brokers, topic, format, URL of the registry, and by partition the offset of the last record.
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -15,21 +14,23 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/bufbuild/protocompile"
 	"github.com/hamba/avro/v2"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/sr"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-type row = map[string]any
+var header sr.ConfluentHeader
 
 func main() {
 	brokers, topic, format, registry := os.Args[1], os.Args[2], os.Args[3], os.Args[4]
 	last := map[string]int64{}
 	check(json.Unmarshal([]byte(os.Args[5]), &last))
-	decode := fromJSON
-	if format == "avro" {
-		decode = avroDecoder(registry)
-	}
+	decode := decoder(format, registry)
 	options := []kgo.Opt{
 		kgo.SeedBrokers(brokers),
 		kgo.ConsumeTopics(topic),
@@ -43,7 +44,7 @@ func main() {
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	rows := map[string]row{}
+	rows := map[string]any{}
 	for len(last) > 0 {
 		fetches := client.PollFetches(ctx)
 		check(fetches.Err())
@@ -64,43 +65,100 @@ func main() {
 	}
 }
 
-// fromJSON keeps the digits of numbers, and the text of the document.
-func fromJSON(value []byte) row {
-	var fields map[string]json.RawMessage
-	check(json.Unmarshal(value, &fields))
-	found := row{}
-	for name, raw := range fields {
-		if name == "doc" && string(raw) != "null" {
-			found[name] = string(raw)
-			continue
+// decoder returns what makes a row of a value.
+func decoder(format, registry string) func([]byte) any {
+	switch format {
+	case "avro":
+		return avroDecoder(registry)
+	case "protobuf":
+		return protobufDecoder(registry)
+	case "json-schema": // the same JSON behind the schema's id
+		return func(value []byte) any {
+			_, body, err := header.DecodeID(value)
+			check(err)
+			return withTextOfDocument(body)
 		}
-		var field any
-		decoder := json.NewDecoder(bytes.NewReader(raw))
-		decoder.UseNumber()
-		check(decoder.Decode(&field))
-		found[name] = field
+	case "debezium":
+		return func(value []byte) any { return member(value, "after") }
+	case "debezium-schemas":
+		return func(value []byte) any { return member(member(value, "payload"), "after") }
+	case "connect":
+		return func(value []byte) any { return member(value, "payload") }
 	}
-	return found
+	return withTextOfDocument
 }
 
-// avroDecoder reads values with the schema that the registry has under the id in their first bytes.
-func avroDecoder(registry string) func([]byte) row {
+// withTextOfDocument is a row in JSON as it was written, with every digit; its document is a text.
+func withTextOfDocument(value []byte) any {
+	var fields map[string]json.RawMessage
+	check(json.Unmarshal(value, &fields))
+	if document := fields["doc"]; string(document) != "null" {
+		text, err := json.Marshal(string(document))
+		check(err)
+		fields["doc"] = text
+	}
+	return fields
+}
+
+// member is a member of an object, as it was written.
+func member(value []byte, name string) json.RawMessage {
+	var members map[string]json.RawMessage
+	check(json.Unmarshal(value, &members))
+	return members[name]
+}
+
+// schemas asks the registry for each schema once.
+func schemas[T any](registry string, parse func(string) T) func([]byte) (T, []byte) {
 	client, err := sr.NewClient(sr.URLs(registry))
 	check(err)
-	var header sr.ConfluentHeader
-	schemas := map[int]avro.Schema{}
-	return func(value []byte) row {
+	parsed := map[int]T{}
+	return func(value []byte) (T, []byte) {
 		id, body, err := header.DecodeID(value)
 		check(err)
-		if schemas[id] == nil {
+		if _, known := parsed[id]; !known {
 			registered, err := client.SchemaByID(context.Background(), id)
 			check(err)
-			schemas[id], err = avro.Parse(registered.Schema)
-			check(err)
+			parsed[id] = parse(registered.Schema)
 		}
-		found := row{}
-		check(avro.Unmarshal(schemas[id], body, &found))
-		for _, field := range schemas[id].(*avro.RecordSchema).Fields() {
+		return parsed[id], body
+	}
+}
+
+// protobufDecoder compiles the schemas that values were written with; with classes of your own, leave that out.
+func protobufDecoder(registry string) func([]byte) any {
+	written := schemas(registry, func(text string) protoreflect.MessageDescriptor {
+		source := &protocompile.SourceResolver{
+			Accessor: protocompile.SourceAccessorFromMap(map[string]string{"value.proto": text}),
+		}
+		compiler := protocompile.Compiler{Resolver: protocompile.WithStandardImports(source)}
+		files, err := compiler.Compile(context.Background(), "value.proto")
+		check(err)
+		return files[0].Messages().Get(0)
+	})
+	return func(value []byte) any {
+		descriptor, body := written(value)
+		_, body, err := header.DecodeIndex(body, 1)
+		check(err)
+		message := dynamicpb.NewMessage(descriptor)
+		check(proto.Unmarshal(body, message))
+		text, err := protojson.MarshalOptions{EmitDefaultValues: true}.Marshal(message)
+		check(err)
+		return json.RawMessage(text)
+	}
+}
+
+// avroDecoder reads values with the schemas that they were written with.
+func avroDecoder(registry string) func([]byte) any {
+	written := schemas(registry, func(text string) *avro.RecordSchema {
+		schema, err := avro.Parse(text)
+		check(err)
+		return schema.(*avro.RecordSchema)
+	})
+	return func(value []byte) any {
+		schema, body := written(value)
+		found := map[string]any{}
+		check(avro.Unmarshal(schema, body, &found))
+		for _, field := range schema.Fields() {
 			found[field.Name()] = printed(field.Type(), found[field.Name()])
 		}
 		return found

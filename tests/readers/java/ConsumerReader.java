@@ -1,4 +1,4 @@
-import com.fasterxml.jackson.databind.node.ObjectNode;
+import com.fasterxml.jackson.databind.JsonNode;
 import java.time.Duration;
 import java.util.HashMap;
 import java.util.Map;
@@ -11,13 +11,13 @@ import org.apache.kafka.common.serialization.StringDeserializer;
 /**
  * Folds a compacted topic with the plain consumer, and prints each row as a JSON object.
  *
- * <p>Arguments: brokers, topic, format (json or avro), URL of the registry, and by partition the offset of the last
+ * <p>Arguments: brokers, topic, format, URL of the registry, and by partition the offset of the last
  * record; then, if it is not read_committed, the isolation level.
  */
 final class ConsumerReader {
     public static void main(String[] arguments) throws Exception {
         String topic = arguments[1];
-        Function<byte[], ObjectNode> read = Values.reader(topic, arguments[2], arguments[3]);
+        Function<byte[], JsonNode> read = Values.reader(topic, arguments[2], arguments[3]);
         Map<String, Integer> last = Values.JSON.readValue(arguments[4], Map.class);
         Map<String, Object> options = Map.of(
                 "bootstrap.servers", arguments[0],
@@ -25,7 +25,7 @@ final class ConsumerReader {
                 "auto.offset.reset", "earliest",
                 "enable.auto.commit", "false",
                 "group.id", "reader-" + ProcessHandle.current().pid());
-        Map<String, ObjectNode> rows = new HashMap<>();
+        Map<String, JsonNode> rows = new HashMap<>();
         try (var consumer = new KafkaConsumer<>(options, new StringDeserializer(), new ByteArrayDeserializer())) {
             consumer.subscribe(java.util.List.of(topic));
             while (!last.isEmpty()) {

@@ -1,4 +1,4 @@
-import com.fasterxml.jackson.databind.node.ObjectNode;
+import com.fasterxml.jackson.databind.JsonNode;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Properties;
@@ -19,12 +19,12 @@ import org.apache.kafka.streams.state.QueryableStoreTypes;
  *
  * <p>A global table is running when it holds all that was in the topic at the start.
  *
- * <p>Arguments: brokers, topic, format (json or avro), URL of the registry.
+ * <p>Arguments: brokers, topic, format, URL of the registry.
  */
 final class StreamsReader {
     public static void main(String[] arguments) throws Exception {
         String topic = arguments[1];
-        Function<byte[], ObjectNode> read = Values.reader(topic, arguments[2], arguments[3]);
+        Function<byte[], JsonNode> read = Values.reader(topic, arguments[2], arguments[3]);
         Path state = Files.createTempDirectory(Path.of("."), "state");
         Properties options = new Properties();
         options.put(StreamsConfig.APPLICATION_ID_CONFIG, "reader-" + ProcessHandle.current().pid());

@@ -4,7 +4,16 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.json.JsonMapper;
 import com.fasterxml.jackson.databind.node.JsonNodeFactory;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import com.google.protobuf.CodedInputStream;
+import com.google.protobuf.DynamicMessage;
+import com.google.protobuf.util.JsonFormat;
+import io.apicurio.registry.resolver.ParsedSchema;
 import io.apicurio.registry.serde.avro.AvroKafkaDeserializer;
+import io.apicurio.registry.serde.jsonschema.JsonSchemaKafkaDeserializer;
+import io.apicurio.registry.serde.protobuf.ProtobufKafkaDeserializer;
+import io.apicurio.registry.utils.protobuf.schema.ProtobufSchema;
+import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.math.BigDecimal;
 import java.math.BigInteger;
 import java.nio.ByteBuffer;
@@ -22,7 +31,9 @@ import org.apache.avro.LogicalTypes;
 import org.apache.avro.Schema;
 import org.apache.avro.generic.GenericRecord;
 
-/** Values of the topic as rows: JSON with every digit, or Avro with Apicurio's deserializer. */
+import static java.nio.charset.StandardCharsets.UTF_8;
+
+/** Values of the topic as rows: JSON with every digit, and the others with Apicurio's deserializers. */
 final class Values {
     static final ObjectMapper JSON = JsonMapper.builder()
             .enable(DeserializationFeature.USE_BIG_DECIMAL_FOR_FLOATS)
@@ -31,29 +42,73 @@ final class Values {
     private static final DateTimeFormatter DATE = DateTimeFormatter.ofPattern("uuuu-MM-dd");
     private static final DateTimeFormatter TIME = DateTimeFormatter.ofPattern("HH:mm:ss.SSSSSS");
 
-    static Function<byte[], ObjectNode> reader(String topic, String format, String registry) {
-        return format.equals("json") ? Values::json : avro(topic, registry);
+    static Function<byte[], JsonNode> reader(String topic, String format, String registry) {
+        return switch (format) {
+            case "json" -> value -> withTextOfDocument(tree(value));
+            case "debezium" -> value -> tree(value).at("/after");
+            case "debezium-schemas" -> value -> tree(value).at("/payload/after");
+            case "connect" -> value -> tree(value).at("/payload");
+            case "json-schema" -> {
+                var deserializer = new JsonSchemaKafkaDeserializer<JsonNode>();
+                deserializer.setObjectMapper(JSON);
+                deserializer.configure(options(registry), false);
+                yield value -> withTextOfDocument(deserializer.deserialize(topic, value));
+            }
+            case "protobuf" -> {
+                var deserializer = new FirstMessage();
+                deserializer.configure(options(registry), false);
+                yield value -> tree(printed(deserializer.deserialize(topic, value)));
+            }
+            default -> {
+                var deserializer = new AvroKafkaDeserializer<GenericRecord>();
+                deserializer.configure(options(registry), false);
+                yield value -> row(deserializer.deserialize(topic, value));
+            }
+        };
     }
 
-    /** The deserializer, told that the id stands in the first bytes as Confluent's do. */
-    private static Function<byte[], ObjectNode> avro(String topic, String registry) {
-        AvroKafkaDeserializer<GenericRecord> deserializer = new AvroKafkaDeserializer<>();
-        deserializer.configure(Map.of(
+    /** They tell Apicurio's deserializers that the id stands in the first bytes as Confluent's do. */
+    private static Map<String, Object> options(String registry) {
+        return Map.of(
                 "apicurio.registry.url", registry.replaceAll("/apis/.*", "/apis/registry/v2"),
                 "apicurio.registry.headers.enabled", "false",
                 "apicurio.registry.id-handler", "io.apicurio.registry.serde.Legacy4ByteIdHandler",
-                "apicurio.registry.use-id", "contentId"), false);
-        return value -> row(deserializer.deserialize(topic, value));
+                "apicurio.registry.use-id", "contentId");
     }
 
-    private static ObjectNode json(byte[] value) {
-        try {
-            ObjectNode row = (ObjectNode) JSON.readTree(value);
-            JsonNode document = row.get("doc");
-            return document.isNull() ? row : row.put("doc", document.toString());
-        } catch (java.io.IOException error) {
-            throw new java.io.UncheckedIOException(error);
+    /** Apicurio's deserializer expects the message's name, where Confluent's format has a zero for the first message. */
+    private static final class FirstMessage extends ProtobufKafkaDeserializer<DynamicMessage> {
+        @Override
+        protected DynamicMessage readData(ParsedSchema<ProtobufSchema> schema, ByteBuffer value, int start, int length) {
+            try {
+                return DynamicMessage.parseFrom(
+                        schema.getParsedSchema().getFileDescriptor().getMessageTypes().get(0),
+                        CodedInputStream.newInstance(value.array(), start + 1, length - 1));
+            } catch (IOException error) {
+                throw new UncheckedIOException(error);
+            }
         }
+    }
+
+    private static byte[] printed(DynamicMessage message) {
+        try {
+            return JsonFormat.printer().includingDefaultValueFields().print(message).getBytes(UTF_8);
+        } catch (IOException error) {
+            throw new UncheckedIOException(error);
+        }
+    }
+
+    private static JsonNode tree(byte[] value) {
+        try {
+            return JSON.readTree(value);
+        } catch (IOException error) {
+            throw new UncheckedIOException(error);
+        }
+    }
+
+    private static JsonNode withTextOfDocument(JsonNode row) {
+        JsonNode document = row.get("doc");
+        return document.isNull() ? row : ((ObjectNode) row).put("doc", document.toString());
     }
 
     private static ObjectNode row(GenericRecord record) {

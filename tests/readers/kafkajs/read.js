@@ -1,9 +1,10 @@
 // Folds a compacted topic with kafkajs, and prints each row as a JSON object.
 //
-// Arguments: brokers, topic, format (json or avro), URL of the registry, and by partition the offset of the last record.
+// Arguments: brokers, topic, format, URL of the registry, and by partition the offset of the last record.
 const { Kafka, logLevel } = require('kafkajs')
 const { SchemaRegistry } = require('@kafkajs/confluent-schema-registry')
 const avro = require('avsc')
+const protobuf = require('protobufjs')
 const { parse, stringify } = require('lossless-json')
 
 const [brokers, topic, format, registry, lastOffsets] = process.argv.slice(2)
@@ -58,15 +59,47 @@ const longType = (read) =>
 const typeHook = (schema) =>
   (schema.type || schema) === 'long' ? longType(longs[schema.logicalType] || String) : undefined
 
-const decoder = new SchemaRegistry({ host: registry || 'http://127.0.0.1' }, { AVRO: { logicalTypes, typeHook } })
+const decoder = new SchemaRegistry(
+  { host: registry || 'http://127.0.0.1' },
+  { AVRO: { logicalTypes, typeHook }, JSON: { strict: false } }, // the schema has a member that only cdc knows
+)
 
-// What a row holds, with every digit: the document as its text.
+// A row in JSON with every digit, its document as text.
+const json = (value) => {
+  const row = parse(value.toString())
+  return { ...row, doc: row.doc === null ? null : stringify(row.doc) }
+}
+
+// The registry's client does not know Timestamp, and makes placedAt of placed_at: so without it.
+const micros = ({ seconds = 0, nanos = 0 }) => BigInt(seconds) * 1000000n + BigInt(nanos) / 1000n
+const messages = {}
+const protobufs = async (value) => {
+  const id = value.readInt32BE(1)
+  if (!messages[id]) {
+    const { schema } = await (await fetch(`${registry}/schemas/ids/${id}`)).json()
+    const { root, package: name } = protobuf.parse(schema, { keepCase: true })
+    root.addJSON(protobuf.common.get('google/protobuf/timestamp.proto').nested)
+    messages[id] = root.lookup(name).nestedArray[0]
+  }
+  const message = messages[id]
+  const row = message.toObject(message.decode(value.subarray(6)), { longs: String, bytes: String })
+  for (const { name } of message.fieldsArray.filter(({ type }) => type.endsWith('.Timestamp')))
+    if (row[name]) row[name] = `${moment(micros(row[name]))}Z`
+  return row
+}
+
+// What a row holds.
 const decode = {
-  json: async (value) => {
-    const row = parse(value.toString())
-    return { ...row, doc: row.doc === null ? null : stringify(row.doc) }
+  json: async (value) => json(value),
+  'json-schema': async (value) => {
+    await decoder.decode(value) // which validates, and rounds numbers
+    return json(value.subarray(5))
   },
   avro: (value) => decoder.decode(value),
+  protobuf: protobufs,
+  debezium: async (value) => parse(value.toString()).after,
+  'debezium-schemas': async (value) => parse(value.toString()).payload.after,
+  connect: async (value) => parse(value.toString()).payload,
 }[format]
 
 const printed = (_name, value) => {

@@ -6,8 +6,11 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from cdc.base.errors import ConfigError
 from cdc.cli.connect_schema_command import connector, damages
-from cdc.contract.record import ColumnForm, SchemaColumn, TableSchema
+from cdc.contract.record import ColumnForm, DebeziumModes, SchemaColumn, TableSchema
 
 TYPES = {
     "region": "text",
@@ -57,13 +60,24 @@ def test_a_connector_has_the_schema_of_key_and_value() -> None:
     assert all(isinstance(each, str) for each in config.values())
 
 
-def test_values_with_their_schema_need_only_that_of_the_key() -> None:
-    table = replace(TABLE, is_connects=True)
+@pytest.mark.parametrize(
+    ("table", "damaged"),
+    [
+        (replace(TABLE, is_connects=True), []),
+        (replace(TABLE, envelope=DebeziumModes(schemas=True)), ["ratio", "rates"]),
+    ],
+)
+def test_values_with_their_schema_need_only_that_of_the_key(table: TableSchema, damaged: list[str]) -> None:
     config = connector(table)["config"]
     assert "value.converter.schema.content" not in config
     assert config["value.converter.schemas.enable"] == "true"
     assert list(fields(config, "key")) == ["id", "region"]
-    assert damages(table) == []
+    assert [name for name, _ in damages(table)] == damaged
+
+
+def test_events_without_their_schema_are_refused() -> None:
+    with pytest.raises(ConfigError, match="without their schema"):
+        connector(replace(TABLE, envelope=DebeziumModes()))
 
 
 def test_forms_change_what_the_converter_damages() -> None:

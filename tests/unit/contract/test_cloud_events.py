@@ -9,6 +9,7 @@ import pytest
 
 from cdc.base.lsn import LSN
 from cdc.contract.cloud_events import CloudEvents
+from cdc.contract.formats.avro.binary import varint
 from cdc.contract.header import HeaderStamp, enveloped, of_no_row
 from cdc.contract.record import FormatName
 
@@ -65,6 +66,16 @@ def test_an_envelope_says_what_happened_to_its_key() -> None:
     for op, kind in ((b"d", b"cdc.delete"), (b"c", b"cdc.insert"), (b"u", b"cdc.update"), (b"r", b"cdc.backfill")):
         value = b'{"before":null,"after":{"a":",\\"op\\":\\"u\\""},"op":"%b","ts_ms":1}' % op
         assert dict(EVENTS.headers("t", b"{}", value, header) or ())["ce_type"] == kind
+
+
+@pytest.mark.parametrize("now", [0, 1, 63, 1_795_823_637_293_877_963, (1 << 63) - 1])
+def test_an_envelope_in_avro_says_it_as_well(now: int) -> None:
+    header = enveloped(STAMP.header("u", 17, "f" * 16), b"precise.adaptive.bytes.json.plain")
+    end = b"".join(b"\x02" + varint(now // unit) for unit in (1_000_000, 1_000, 1))
+    for op, kind in ((b"d", b"cdc.delete"), (b"c", b"cdc.insert"), (b"u", b"cdc.update"), (b"r", b"cdc.backfill")):
+        for before in (b"", b"\x02u" * 20, b"\x02u" + end, end):
+            value = b"\0\0\0\0\x07" + before + b"\x02" + op + end
+            assert dict(EVENTS.headers("t", b"{}", value, header) or ())["ce_type"] == kind
 
 
 def test_records_of_one_change_have_different_ids_and_the_same_record_has_the_same() -> None:

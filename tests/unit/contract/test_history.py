@@ -11,7 +11,8 @@ from cdc.base.lsn import LSN
 from cdc.bridge.encode import TableEncoder
 from cdc.contract.change import Column, Relation, ReplicaIdentity
 from cdc.contract.header import HeaderStamp, newer
-from cdc.contract.history import HistoryEncoder, members, parse_history
+from cdc.contract.history import HistoryEncoder, parse_history
+from cdc.contract.json_members import member_texts
 from cdc.contract.naming import history_topic
 from cdc.contract.record import Position
 
@@ -83,14 +84,14 @@ def test_what_is_no_history(value: bytes) -> None:
 
 def test_members_keep_their_spelling() -> None:
     text = '{"a": 1.50 , "b\\"":"x,}","c":{"d":[1,{"e":null}]},"f":' + "9" * 5000 + "}"
-    assert members(text) == {"a": "1.50", 'b"': '"x,}"', "c": '{"d":[1,{"e":null}]}', "f": "9" * 5000}
-    assert members(" {} ") == {}
+    assert member_texts(text) == {"a": "1.50", 'b"': '"x,}"', "c": '{"d":[1,{"e":null}]}', "f": "9" * 5000}
+    assert member_texts(" {} ") == {}
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"a"}', '{"a":}', '{"a":1 "b":2}', '{"a":1}x', "{1:2}x"])
 def test_what_is_no_object(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
-        members(text)
+        member_texts(text)
 
 
 def test_a_topic_name_that_leaves_no_room() -> None:

@@ -22,6 +22,8 @@ def test_members_keep_their_text() -> None:
     }
     assert split_object(" { } ") == {}
     assert split_object('{"n":' + "9" * 5000 + "}")["n"] == "9" * 5000
+    deep = "[" * 100_000 + '"]"' + "]" * 100_000
+    assert split_object(f'{{"d":{deep},"e":{{}}}}') == {"d": deep, "e": "{}"}
     assert split_object('{"d":{"a":1,"a":2}}') == {"d": '{"a":1,"a":2}'}
 
 
@@ -49,7 +51,7 @@ def test_elements_keep_their_text() -> None:
         ('{"a":NaN}', "a JSON value"),
         ('{"a":"\n"}', "a JSON value"),
         ('{"a":1,"\\u0061":2}', "'a' comes twice"),
-        ('{"a":' + "[" * 100_000 + "]" * 100_000 + "}", "nested too deeply"),
+        ('{"a":' + "[" * 100_000 + "]" * 99_998 + "}", "a JSON value"),
     ],
 )
 def test_no_object(text: str, wrong: str) -> None:

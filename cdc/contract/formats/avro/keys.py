@@ -25,7 +25,7 @@ from cdc.contract.formats.cells import CellWriter, bytes_writer, integer_writer,
 from cdc.contract.formats.names import mangled
 from cdc.contract.formats.registered import HEAD_BYTES, check_head, head
 from cdc.contract.formats.values import converter_of
-from cdc.contract.history import members
+from cdc.contract.json_members import member_texts
 from cdc.contract.kinds import INTEGERS, Kind, kind_of
 from cdc.contract.pgtypes import sql_type
 from cdc.contract.record import TableSchema
@@ -80,7 +80,7 @@ def key_of_json(columns: Sequence[tuple[str, str]], key: bytes) -> bytes | None:
     Returns:
         The bytes; None if it is a key of other columns.
     """
-    found = members(key.decode())
+    found = member_texts(key.decode())
     if found.keys() != {name for name, _ in columns}:
         return None
     return b"".join([_of_member(found[name], each) for name, each in columns])

@@ -10,14 +10,14 @@ import re
 import struct
 from collections.abc import Sequence
 from datetime import date
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
-from cdc.base.compiled import twin
-from cdc.contract.change import Column, Row
+from cdc.contract.change import Column
 from cdc.contract.floats import nearest_single
 from cdc.contract.formats.avro.binary import varint
+from cdc.contract.formats.avro.fields import NULL_BRANCH, VALUE_BRANCH, FieldsWriter, WrittenField
 from cdc.contract.formats.avro.schema import AvroColumn, read_schema
 from cdc.contract.formats.avro.types import AvroForm, AvroType
 from cdc.contract.formats.cells import (
@@ -25,7 +25,6 @@ from cdc.contract.formats.cells import (
     CellWriter,
     bytes_writer,
     integer_writer,
-    null_documents,
     problem_of,
     text_writer,
 )
@@ -35,8 +34,6 @@ from cdc.contract.formats.registered import head
 from cdc.contract.formats.values import converter_of
 from cdc.contract.pgtypes import sql_type
 
-NULL_BRANCH: Final = b"\x00"
-_VALUE_BRANCH: Final = b"\x02"
 _TEXT_BRANCH: Final = b"\x04"
 _KEY_BRANCH: Final = b"\x00"
 _KEY_TEXT_BRANCH: Final = b"\x02"
@@ -46,7 +43,7 @@ _ZERO: Final = ord("0")
 _DOUBLE: Final = struct.Struct("<d")
 
 
-class AvroWriter:
+class AvroWriter(FieldsWriter):
     """Implements ``RowWriter`` with Avro values.
 
     Args:
@@ -58,66 +55,17 @@ class AvroWriter:
         ValueError: the schema is not in this form, or describes other columns.
     """
 
-    __slots__ = ("_columns", "_documents", "_head", "_keys", "_writers")
+    __slots__ = ()
 
     def __init__(self, columns: Sequence[Column], schema: str, schema_id: int) -> None:
         described = read_schema(schema).columns
         given = [(column.name, sql_type(column)) for column in columns]
         if given != [(column.name, column.sql_type) for column in described]:
             raise ValueError("the schema describes other columns")
-        self._columns = described
-        self._head = head(schema_id)
-        self._writers = tuple(map(_column_writer, described))
-        self._keys = tuple(i for i, column in enumerate(described) if column.is_key)
-        types = [column.type for column in described]
-        self._documents = tuple(
-            i for i, each in enumerate(types) if each.form is AvroForm.DOCUMENT and not each.is_array
+        super().__init__(
+            head(schema_id),
+            (WrittenField(_column_writer(each), _branches(each)[0], not each.is_key, each.type) for each in described),
         )
-
-    @property
-    def bare_template(self) -> None:
-        """There is no template that makes Avro values."""
-        return None
-
-    @property
-    def compiled(self) -> Any:
-        """A writer in C that makes the same values, and declines some rows; None if it was not compiled."""
-        module = twin("cdc.contract.formats._avro_rows")
-        if module is None or not self._columns:
-            return None
-        columns = (
-            (
-                column.type.in_c,
-                _branches(column)[0],
-                not column.is_key,
-                column.type.precision,
-                column.type.scale,
-                write,
-            )
-            for column, write in zip(self._columns, self._writers, strict=True)
-        )
-        return module.ValueWriter(self._head, list(columns))
-
-    def encode(self, row: Row) -> bytes:
-        """Returns the row's value.
-
-        Raises:
-            NOT_ENCODABLE: a cell was not sent, does not have its type's form or does not fit into its Avro type, NULL
-                in a key column, or the row has another width.
-        """
-        for place in self._keys:
-            if row[place] is None:
-                raise ValueError("NULL in a key column")
-        return self._head + b"".join(
-            [
-                NULL_BRANCH if cell is None else write(cell)  # type: ignore[arg-type]  # UNCHANGED_TOAST raises
-                for write, cell in zip(self._writers, row, strict=True)
-            ]
-        )
-
-    def null_documents(self, row: Row) -> tuple[int, ...]:
-        """Returns the indexes of json and jsonb columns with the document ``null``, which looks like NULL in JSON."""
-        return null_documents(row, self._documents)
 
     def problem(self, place: int, cell: bytes) -> str:
         """Returns why this text cannot be encoded; empty if it can."""
@@ -137,7 +85,7 @@ def _branches(column: AvroColumn) -> tuple[bytes, bytes]:
     """Returns what precedes a value and a text in a field; nothing if the field is not a union."""
     if column.is_key:
         return (_KEY_BRANCH, _KEY_TEXT_BRANCH) if column.has_text else (b"", b"")
-    return _VALUE_BRANCH, _TEXT_BRANCH
+    return VALUE_BRANCH, _TEXT_BRANCH
 
 
 def _refuser(column: AvroColumn) -> CellWriter:
@@ -247,7 +195,7 @@ def _timestamp(branch: bytes, beyond: CellWriter, zone: bytes) -> CellWriter:
 
 
 def _array_writer(kind: AvroType, branch: bytes, beyond: CellWriter) -> CellWriter:
-    write_element = _scalar_writer(kind, _VALUE_BRANCH, _unfit)
+    write_element = _scalar_writer(kind, VALUE_BRANCH, _unfit)
     is_document = kind.form is AvroForm.DOCUMENT
     split = splitter(kind.delimiter, is_builtin=kind.is_builtin, is_document=is_document)
 

@@ -1,8 +1,9 @@
 """Makes Debezium's envelopes of the records that the bridge has ready, and opens them again. Pure.
 
-Theory of operation. Encoders write rows in Debezium's form (``rows``). What surrounds a row is made later, record by
-record, from what a record that is ready has anyway: the header has operation, position, transaction and time, and the
-old row is kept for this as it is for a history. So whatever makes records needs not know of envelopes.
+Theory of operation. Encoders write rows in Debezium's form (``rows``, in Avro ``avro_rows``). What surrounds a row is
+made later, record by record, from what a record that is ready has anyway: the header has operation, position,
+transaction and time, and the old row is kept for this as it is for a history. So whatever makes records needs not know
+of envelopes.
 
 A delete becomes two records: the envelope with ``op`` d, and a null value. Both have the same key and header and are in
 one Kafka transaction. Only the null value deletes for compaction, and for readers that do not know the envelope. A
@@ -14,7 +15,7 @@ The header of an envelope says in which modes it was written, so that no reader 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 import orjson
@@ -23,34 +24,34 @@ from cdc.contract.change import Column
 from cdc.contract.debezium_modes import mark_of, modes_of
 from cdc.contract.formats.debezium.rows import DebeziumReader, DebeziumWriter
 from cdc.contract.formats.debezium.schema import embedded_schema
+from cdc.contract.formats.debezium.source import CONNECTOR, EventSource, place_of
+from cdc.contract.formats.format import RowWriter
 from cdc.contract.formats.json_format import JSON
 from cdc.contract.header import Stamp, enveloped, stamp_of
 from cdc.contract.record import DebeziumModes, TableSchema
 
-_LOW_32: Final = 0xFFFFFFFF
+
+class _Around(Protocol):
+    """Makes the envelope around the rows before and after a change; rows that are not there are None."""
+
+    def __call__(self, op: bytes, before: bytes | None, after: bytes | None, stamp: Stamp, now_ns: int) -> bytes: ...
 
 
-class _EnvelopeParts(NamedTuple):
-    """What is the same in all envelopes of one definition: the bytes around what changes.
+class _Enveloped(NamedTuple):
+    """How the envelopes of one definition are made.
 
     Attributes:
-        before_row: stands before the old row.
-        source: the beginning of ``source``, up to the time.
-        database: stands between the kind of snapshot and the sequence.
-        table: stands between the time and the transaction.
-        end: stands after the last member.
+        around: makes an envelope.
         writer, key, places: make ``before`` of a key: its columns, and their places in the row.
+        width: the number of columns.
         mark: the modes, for the header.
     """
 
-    before_row: bytes
-    source: bytes
-    database: bytes
-    table: bytes
-    end: bytes
-    writer: DebeziumWriter
+    around: _Around
+    writer: RowWriter
     key: tuple[Column, ...]
     places: tuple[int, ...]
+    width: int
     mark: bytes
 
 
@@ -65,11 +66,9 @@ class EnvelopeMaker:
     """
 
     def __init__(self, name: str, database: str, version: str, clock: Callable[[], int]) -> None:
-        self._name = name
-        self._database = database
-        self._version = version
+        self._source = EventSource(version, name, database)
         self._clock = clock
-        self._known: dict[bytes, _EnvelopeParts] = {}
+        self._known: dict[bytes, _Enveloped] = {}
         self._moved: tuple[bytes, bytes] | None = None
 
     def learn(self, schema: TableSchema, columns: Sequence[Column], modes: DebeziumModes) -> None:
@@ -80,24 +79,14 @@ class EnvelopeMaker:
             columns: its columns, as the stream described them.
             modes: how its values are written.
         """
-        fields = {
-            "version": self._version,
-            "connector": "postgresql",
-            "name": self._name,
-        }
-        begin = b'{"before":'
-        if modes.schemas:
-            begin = b'{"schema":' + embedded_schema(schema, modes) + b',"payload":' + begin
+        around, writer = _parts(schema, columns, modes, self._source)
         places = {column.name: place for place, column in enumerate(columns)}
-        self._known[schema.fingerprint.encode()] = _EnvelopeParts(
-            before_row=begin,
-            source=b',"source":' + orjson.dumps(fields)[:-1],
-            database=b'","db":' + orjson.dumps(self._database) + b',"sequence":"[',
-            table=b',"schema":' + orjson.dumps(schema.namespace) + b',"table":' + orjson.dumps(schema.name),
-            end=b"}}" if modes.schemas else b"}",
-            writer=DebeziumWriter(columns, modes),
+        self._known[schema.fingerprint.encode()] = _Enveloped(
+            around=around,
+            writer=writer,
             key=tuple(columns[places[name]] for name in schema.key),
             places=tuple(places[name] for name in schema.key),
+            width=len(columns),
             mark=mark_of(modes).encode(),
         )
 
@@ -126,50 +115,74 @@ class EnvelopeMaker:
             before = old or _of_key(known, key)
             if before is None:
                 return ((None, header),)
-            return (_envelope(known, b"d", before, b"null", stamp, self._clock()), marked), (None, header)
+            return (known.around(b"d", before, None, stamp, self._clock()), marked), (None, header)
         if op == b"u" and (lsn, seq) == self._moved:
             op, old = b"c", None
-        return ((_envelope(known, op, old or b"null", value, stamp, self._clock()), marked),)
+        return ((known.around(op, old, value, stamp, self._clock()), marked),)
 
 
-def _envelope(known: _EnvelopeParts, op: bytes, before: bytes, after: bytes, stamp: Stamp, now_ns: int) -> bytes:
-    _, lsn, seq, xid, ts, _ = stamp
-    high, _, low = lsn.partition(b"/")
-    position = int(high, 16) << 32 | int(low, 16)
-    micros = int(ts)
-    is_read = op == b"r"
-    return (
-        b'%b%b,"after":%b%b,"ts_ms":%d,"snapshot":"%b%b%b,\\"%b\\"]","ts_us":%d,"ts_ns":%d%b,"txId":%b,"lsn":%d,'
-        b'"xmin":null,"origin":null,"origin_lsn":null},"transaction":null,"op":"%b","ts_ms":%d,"ts_us":%d,"ts_ns":%d%b'
-    ) % (
-        known.before_row,
-        before,
-        after,
-        known.source,
-        micros // 1_000,
-        b"incremental" if is_read else b"false",
-        known.database,
-        b"null" if is_read else b'\\"%d\\"' % position,
-        b"%d" % position if is_read else seq,
-        micros,
-        micros * 1_000,
-        known.table,
-        b"null" if xid is None else b"%d" % (int(xid) & _LOW_32),
-        position,
-        op,
-        now_ns // 1_000_000,
-        now_ns // 1_000,
-        now_ns,
-        known.end,
-    )
+def _parts(
+    schema: TableSchema, columns: Sequence[Column], modes: DebeziumModes, source: EventSource
+) -> tuple[_Around, RowWriter]:
+    """Returns what makes the envelopes of a definition, and what writes its rows."""
+    if schema.format == "json":
+        return _JsonEnvelope(schema, modes, source).around, DebeziumWriter(columns, modes)
+    # Only who writes Avro pays for its import
+    from cdc.contract.formats.debezium.avro_envelope import AvroEnvelope
+    from cdc.contract.formats.debezium.avro_rows import DebeziumAvroWriter
+
+    return AvroEnvelope(schema, source).around, DebeziumAvroWriter(columns, modes, schema.written[-1].text)
 
 
-def _of_key(known: _EnvelopeParts, key: bytes) -> bytes | None:
+class _JsonEnvelope:
+    """Makes the envelopes of one definition in JSON: the bytes around what changes are always the same."""
+
+    __slots__ = ("_before", "_database", "_end", "_source", "_table")
+
+    def __init__(self, schema: TableSchema, modes: DebeziumModes, source: EventSource) -> None:
+        fields = {"version": source.version, "connector": CONNECTOR, "name": source.name}
+        self._before = b'{"before":'
+        if modes.schemas:
+            self._before = b'{"schema":' + embedded_schema(schema, modes) + b',"payload":' + self._before
+        self._source = b',"source":' + orjson.dumps(fields)[:-1]
+        self._database = b'","db":' + orjson.dumps(source.database) + b',"sequence":'
+        self._table = b',"schema":' + orjson.dumps(schema.namespace) + b',"table":' + orjson.dumps(schema.name)
+        self._end = b"}}" if modes.schemas else b"}"
+
+    def around(self, op: bytes, before: bytes | None, after: bytes | None, stamp: Stamp, now_ns: int) -> bytes:
+        position, sequence, transaction, micros = place_of(op, stamp)
+        return (
+            b'%b%b,"after":%b%b,"ts_ms":%d,"snapshot":"%b%b"%b","ts_us":%d,"ts_ns":%d%b,"txId":%b,"lsn":%d,'
+            b'"xmin":null,"origin":null,"origin_lsn":null},"transaction":null,"op":"%b",'
+            b'"ts_ms":%d,"ts_us":%d,"ts_ns":%d%b'
+        ) % (
+            self._before,
+            before or b"null",
+            after or b"null",
+            self._source,
+            micros // 1_000,
+            b"incremental" if op == b"r" else b"false",
+            self._database,
+            sequence.replace(b'"', b'\\"'),
+            micros,
+            micros * 1_000,
+            self._table,
+            b"null" if transaction is None else b"%d" % transaction,
+            position,
+            op,
+            now_ns // 1_000_000,
+            now_ns // 1_000,
+            now_ns,
+            self._end,
+        )
+
+
+def _of_key(known: _Enveloped, key: bytes) -> bytes | None:
     """Returns ``before`` of a row of which only the key is known; None if the bytes are not a key of this table."""
     texts = JSON.key_texts(known.key, key)
     if texts is None:
         return None
-    row: list[bytes | None] = [None] * known.writer.width
+    row: list[bytes | None] = [None] * known.width
     for place, text in zip(known.places, texts, strict=True):
         row[place] = text
     return known.writer.encode(tuple(row))

@@ -6,8 +6,8 @@ is written by the same code, in Python and in C, with other converters.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 import orjson
@@ -19,10 +19,9 @@ from cdc.contract.formats.debezium.types import contract_reader, debezium_type
 from cdc.contract.formats.format import NOT_ENCODABLE
 from cdc.contract.formats.objects import ObjectForm
 from cdc.contract.formats.values import text
+from cdc.contract.json_members import members
 from cdc.contract.pgtypes import sql_type
 from cdc.contract.record import DebeziumModes, TableSchema
-
-_MEMBERS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class DebeziumWriter:
@@ -42,11 +41,6 @@ class DebeziumWriter:
         self._writers = [each.write for each in types]
         self._documents = tuple(i for i, each in enumerate(types) if each.is_document)
         self._form = ObjectForm(self._names, self._writers)
-
-    @property
-    def width(self) -> int:
-        """The number of columns."""
-        return len(self._columns)
 
     @property
     def bare_template(self) -> bytes | None:
@@ -77,16 +71,22 @@ class DebeziumWriter:
 
     def problem(self, place: int, cell: bytes) -> str:
         """Returns why this text cannot be encoded; empty if it can."""
-        try:
-            self._writers[place](cell).decode()
-        except BeyondDebezium:
-            return (
-                f"the {sql_type(self._columns[place])} {cell[:60]!r} has no place in Debezium's type, which would "
-                "change it; decimal_handling_mode: string and time_precision_mode: isostring hold more"
-            )
-        except NOT_ENCODABLE as error:
-            return f"{type(error).__name__} {error} in {cell[:60]!r}"
-        return ""
+        write = self._writers[place]
+        return problem_of_type(lambda text: write(text).decode(), cell, sql_type(self._columns[place]))
+
+
+def problem_of_type(write: Callable[[bytes], object], cell: bytes, of: str) -> str:
+    """Returns why a text of this SQL type cannot be written; empty if it can."""
+    try:
+        write(cell)
+    except BeyondDebezium:
+        return (
+            f"the {of} {cell[:60]!r} has no place in Debezium's type, which would change it; "
+            "decimal_handling_mode: string and time_precision_mode: isostring hold more"
+        )
+    except NOT_ENCODABLE as error:
+        return f"{type(error).__name__} {error} in {cell[:60]!r}"
+    return ""
 
 
 def _document_in_c(cell: bytes) -> bytes:
@@ -108,8 +108,8 @@ class DebeziumReader:
 
     def __init__(self, schema: TableSchema, modes: DebeziumModes) -> None:
         self._readers = tuple((each.name, contract_reader(each.sql_type, modes)) for each in schema.columns)
-        members = [orjson.dumps(each.name).replace(b"%", b"%%") + b":%b" for each in schema.columns]
-        self._template = b"{" + b",".join(members) + b"}"
+        named = [orjson.dumps(each.name).replace(b"%", b"%%") + b":%b" for each in schema.columns]
+        self._template = b"{" + b",".join(named) + b"}"
 
     def json(self, row: bytes | msgspec.Raw) -> bytes:
         """Returns the object that the topic contract describes.
@@ -118,20 +118,20 @@ class DebeziumReader:
             ValueError: not such a row; the message names the column.
         """
         try:
-            members = _MEMBERS.decode(row)
+            found = members(row)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ValueError(f"the row is not a JSON object: {error}") from error
         cells = []
         for name, read in self._readers:
-            if name not in members:
+            if name not in found:
                 raise ValueError(f"the row has no member {name!r}, which its definition has")
-            cell = bytes(members[name]).strip()
+            cell = bytes(found[name]).strip()
             if read is not None and cell != b"null":
                 try:
                     cell = read(cell)
                 except (*NOT_ENCODABLE, msgspec.MsgspecError, RecursionError) as error:
                     raise ValueError(f"column {name!r}: not a value of its type in Debezium's form: {error}") from error
             cells.append(cell)
-        if len(members) != len(cells):
-            raise ValueError(f"the row has {len(members)} members, and its definition {len(cells)} columns")
+        if len(found) != len(cells):
+            raise ValueError(f"the row has {len(found)} members, and its definition {len(cells)} columns")
         return self._template % tuple(cells)

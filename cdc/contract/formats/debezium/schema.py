@@ -1,4 +1,4 @@
-"""Makes Connect's schema of an envelope, as Kafka Connect's JsonConverter embeds it in each value.
+"""Makes Connect's schema of an envelope; Kafka Connect's JsonConverter embeds it in each value.
 
 https://debezium.io/documentation/reference/stable/connectors/postgresql.html describes the structs.
 """
@@ -60,6 +60,11 @@ _TRANSACTION: Final = {
 
 
 def embedded_schema(table: TableSchema, modes: DebeziumModes) -> bytes:
+    """Returns the schema of a table's envelopes as JsonConverter writes it."""
+    return orjson.dumps(connect_schema(table, modes))
+
+
+def connect_schema(table: TableSchema, modes: DebeziumModes) -> dict[str, Any]:
     """Returns the schema of a table's envelopes. Every column outside the key is optional: the stream tells no more."""
     columns = [_column(each.name, each.sql_type, modes, is_key=each.name in table.key) for each in table.columns]
     row = {"type": "struct", "fields": columns, "optional": True, "name": f"{table.topic}.Value"}
@@ -71,8 +76,7 @@ def embedded_schema(table: TableSchema, modes: DebeziumModes) -> bytes:
         _field("op", "string", optional=False),
         *(_field(name, "int64", optional=True) for name in ("ts_ms", "ts_us", "ts_ns")),
     ]
-    schema = {"type": "struct", "fields": fields, "optional": False, "name": f"{table.topic}.Envelope", "version": 2}
-    return orjson.dumps(schema)
+    return {"type": "struct", "fields": fields, "optional": False, "name": f"{table.topic}.Envelope", "version": 2}
 
 
 def _column(name: str, sql_type: str, modes: DebeziumModes, *, is_key: bool) -> dict[str, Any]:

@@ -228,6 +228,26 @@ def test_rejected_record_stops_its_table_only(topics: TopicWriter, database: Dat
     assert state_of(database, bad)[0] == "exact"
 
 
+@pytest.mark.parametrize(
+    ("poison", "shown"), [(b"\0\0\0\0\x07\x02", "\\0\\0\\0\\0\x07\x02"), (b"a\xff\0", "a\ufffd\\0")]
+)
+def test_a_key_of_any_bytes_stops_its_table_only(
+    topics: TopicWriter, database: Database, mirror: Mirror, poison: bytes, shown: str
+) -> None:
+    """PostgreSQL takes no NUL in a text, and the sink ended when it recorded such a key."""
+    table, good = topics.table("t", id="int4"), topics.table("good", id="int4")
+    publish(topics, 10, table, {"id": 1})
+    mirror.wait_for_cut(11)
+    with topics.kafka_transaction():
+        topics.define(good)
+        topics.upsert(good, {"id": 1}, 20)
+        topics.write(table.topic, poison, None, topics.header(table, 20, 2))
+        topics.progress(21)
+    mirror.wait_for_cut(21)
+    assert database.execute("select id from good") == [(1,)]
+    assert state_of(database, table)[:3:2] == ("stopped", shown)
+
+
 @pytest.mark.parametrize("poison", [b"", b"null", b'{"id":1,"v":"no number"}', b'{"id":1,"v":"x\\u0000"}', b"not json"])
 def test_poison_value_is_no_delete(topics: TopicWriter, database: Database, mirror: Mirror, poison: bytes) -> None:
     table, good = topics.table("t", id="int4", v="int4"), topics.table("good", id="int4")

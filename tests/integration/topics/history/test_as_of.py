@@ -111,7 +111,7 @@ def test_the_row_at_every_moment(told: Told) -> None:
             moments: list[Moment] = [lsn, time]
             for moment in moments:
                 try:
-                    then = row_at(trail, moment, lambda: scan.current(trail))
+                    then = row_at(trail, moment, lambda: scan.current(trail, schemas))
                 except TopicRefused as error:
                     refused.add(error.message.partition(" 20")[0])
                     continue

@@ -455,7 +455,12 @@ def test_a_table_may_have_another_format(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"topics": {"format": "avro"}}, r"topics\.envelope: debezium writes JSON: leave out topics\.format"),
+        ({"topics": {"format": "protobuf"}}, r"is written in JSON or Avro, and not in protobuf; set topics\.format"),
+        ({"topics": {"formats": {"public.a": "json-schema"}}}, r"JSON or Avro, and not in json-schema"),
+        (
+            {"topics": {"format": "avro"}, "debezium": {"schemas_enable": True}},
+            r"debezium\.schemas_enable puts a schema into each value in JSON",
+        ),
         (
             {"topics": {"key_format": "avro"}},
             r"debezium has keys in JSON: leave out topics\.key_format",
@@ -471,6 +476,13 @@ def test_what_an_envelope_does_not_go_with(tmp_path: Path, more: dict[str, Any],
     path.write_text(yaml.safe_dump(BASE | more | {"topics": topics}))
     with pytest.raises(ConfigError, match=said):
         load(path, {})
+
+
+def test_an_envelope_may_be_in_avro(tmp_path: Path) -> None:
+    path = tmp_path / "cdc.yaml"
+    topics = {"envelope": "debezium", "format": "avro", "formats": {"public.a": "json"}}
+    path.write_text(yaml.safe_dump(BASE | {"topics": topics}))
+    assert load(path, {}).topics.format == "avro"
 
 
 def test_a_history_needs_kafka_transactions(tmp_path: Path) -> None:

@@ -131,6 +131,43 @@ def test_rows_for_an_envelope_have_debeziums_form() -> None:
     assert encoder.key((b"1", None)) == b'{"id":1}'
 
 
+def test_an_envelope_in_avro_has_a_schema_of_its_own() -> None:
+    registry = MemoryRegistry()
+    formats = TableFormats(configured({"subjects": "record"}, envelope="debezium"), registry)
+    found = form(formats)
+    assert registry.asked == ["register shop.public.t.Envelope AVRO"]
+    encoder = TableEncoder(RELATION, ("id",), TOPIC, found)
+    assert (encoder.schema.format, encoder.schema.envelope) == ("avro", DebeziumModes())
+    row = encoder.value((b"1", b"x"))
+    assert row == b"\x02\x02\x02x", "what surrounds it comes later"
+    assert encoder.old((b"1", None), is_full=False) == b"\x02\x00", "an envelope has every column"
+    assert encoder.key((b"1", None)) == b'{"id":1}'
+    known = TableFormats(configured(envelope="debezium"), registry).form(encoder.schema, COLUMNS, encoder.schema)
+    assert known is not None
+    assert known.written == found.written, "a schema that is on record is not registered anew"
+
+
+def test_a_topic_that_enters_the_envelope_is_not_compared_with_its_rows() -> None:
+    """Rows and envelopes are different records: the registry tells them apart."""
+    registry = MemoryRegistry()
+    rows = TableEncoder(RELATION, ("id",), TOPIC, form(TableFormats(configured(), registry))).schema
+    found = TableFormats(configured(envelope="debezium"), registry).form(rows, COLUMNS, rows)
+    assert found is not None
+    assert [each.schema_id for each in found.written] == [7, 8]
+    assert found.written[-1].text != rows.written[-1].text
+
+
+def test_modes_by_which_readers_would_misread_are_refused() -> None:
+    columns = (COLUMNS[0], Column("at", 1114, -1, "pg_catalog.timestamp", False))
+    relation, registry = replace(RELATION, columns=columns), MemoryRegistry()
+    plain = table_schema(relation, ("id",), TOPIC)
+    config = configured(envelope="debezium")
+    last = TableEncoder(relation, ("id",), TOPIC, TableFormats(config, registry).form(plain, columns)).schema
+    chosen = config.model_copy(update={"debezium": DebeziumConfig(time_precision_mode="nanoseconds")})
+    with pytest.raises(RegistryRefused, match=r"column at was long .*MicroTimestamp.* and is long .*NanoTimestamp"):
+        TableFormats(chosen, registry).form(last, columns, last)
+
+
 def test_a_topic_that_left_the_envelope_says_so() -> None:
     formats = TableFormats(configured(format="json"), None)
     assert formats.envelope is None
@@ -287,6 +324,20 @@ def test_a_misread_column_leaves_its_table_out_until_the_subject_takes_all() -> 
     assert registry.asked == ["compatibility of shop.public.t-value"]
     registry.mode = "NONE"
     assert TableFormats(configured(), registry).form(schema(), COLUMNS, last) is not None
+
+
+def test_a_column_that_comes_back_is_compared_with_older_schemas_in_a_transitive_mode_only() -> None:
+    registry = MemoryRegistry()
+    texts = [
+        avro_schema(replace(schema(), columns=(SchemaColumn("id", "int4"), *more)), "shop", "refuse")
+        for more in ((SchemaColumn("a", "bytea"),), ())
+    ]
+    ids = {number: WrittenSchema(number, text, "avro") for number, text in enumerate(texts, 3)}
+    last = replace(schema(ids[4]), format="avro")
+    assert TableFormats(configured(), registry).form(schema(), COLUMNS, last, ids) is not None
+    registry.mode = "BACKWARD_TRANSITIVE"
+    with pytest.raises(RegistryRefused, match=r"column a was bytea and is text"):
+        TableFormats(configured(), registry).form(schema(), COLUMNS, last, ids)
 
 
 def test_a_schema_keeps_what_the_former_one_of_its_topic_had() -> None:

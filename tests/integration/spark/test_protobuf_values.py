@@ -1,4 +1,4 @@
-"""Jobs over topics in Protobuf: they read each value as the bridge's reader does, and damage is found and healed."""
+"""Values in Protobuf: the jobs read each as the bridge's reader does, and notice the damage that it notices."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import os
 import random
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -21,19 +19,10 @@ from cdc.contract.formats.protobuf.wire import head
 from cdc.contract.formats.protobuf.writer import ProtobufWriter
 from cdc.contract.record import WrittenSchema
 from cdc.contract.schema import table_schema
-from cdc.lab.stack import RegistryServer
-from cdc.spark.errors import JobError, TopicUnreadable
-from cdc.spark.report.document import from_json
+from cdc.spark.errors import TopicUnreadable
 from cdc.spark.values.avro import opened
 from cdc.spark.values.protobuf import DAMAGED, ProtobufDecoder
-from tests.integration.bridge.test_protobuf import in_protobuf
-from tests.integration.spark import mirrors
-from tests.integration.spark.snapshots import Snapshots
-from tests.integration.spark.test_avro import COLUMNS, ROWS, TABLE, definitions
-from tests.support.deployment import Deploy, Deployment
-from tests.support.reconciling import run_command, table_of
 from tests.support.servers import Database
-from tests.support.topic_damage import Damage
 from tests.support.value_catalogue import Catalogue, printed_catalogue, random_row, random_table
 
 SEED = int(os.environ.get("SEED", str(random.SystemRandom().randrange(1 << 32))))
@@ -90,6 +79,23 @@ def same_array(found: str, expected: str) -> bool:
     )
 
 
+@pytest.mark.parametrize(
+    ("column", "text"),
+    [
+        (Column("a", 1020, -1, "pg_catalog._box", False, 2), b"{{(1,1),(0,0);(2,2),(0,0)};{(1,1),(0,0);NULL}}"),
+        (Column("a", 1009, -1, "pg_catalog._text", False, 2), b'{{a;b,"c,d"},{NULL,"\\"x"}}'),
+        (Column("a", 70_000, -1, 'public."_Odd type"', False, 2), b"{a"),
+        (Column("a", 70_000, -1, 'public."_Odd type"', False, 2), b"b,c"),
+    ],
+)
+def test_texts_of_arrays_are_read_as_the_bridge_reads_them(column: Column, text: bytes) -> None:
+    """The delimiter is that of the type, and what only has the name of an array is a text."""
+    relation = Relation(7, "public", "t", ReplicaIdentity.DEFAULT, (KEY, column))
+    schema = protobuf_schema(table_schema(relation, ("id",), "t"), "shop", "text")
+    value = ProtobufWriter((KEY, column), schema, 7).encode((b"1", text))
+    assert json.loads(ProtobufDecoder(schema).object(value)) == json.loads(ProtobufReader(schema).json(value))
+
+
 def test_a_frame_of_values_is_opened(spark: SparkSession) -> None:
     """JSON, NULL, values of two schemas, and what has no schema."""
     rows: list[tuple[int, bytes | None, str]] = []
@@ -111,88 +117,3 @@ def test_a_frame_of_values_is_opened(spark: SparkSession) -> None:
     foreign = replace(known[0], written=(WrittenSchema(7, 'syntax = "proto3";', "protobuf"),))
     with pytest.raises(TopicUnreadable, match="a Protobuf schema that cdc did not write"):
         opened(frame, [foreign])
-
-
-class Account:
-    """A table whose topic is in Protobuf, and what somebody else writes into it."""
-
-    def __init__(self, deployment: Deployment) -> None:
-        (definition,) = [each for each in definitions(deployment) if each.topic == deployment.topic(TABLE)]
-        ((number, schema, _),) = definition.written
-        self._writer = ProtobufWriter(COLUMNS, schema, number)
-        self._records = {each.key: each for each in deployment.records(TABLE)}
-        self._damage = Damage(deployment)
-
-    def row(self, number: int, *, note: bytes = b"note", balance: bytes | None = None) -> bytes:
-        """A row as the bridge would write it."""
-        balance = b"%d.50" % number if balance is None else balance
-        return self._writer.encode((b"%d" % number, balance, note, b"0.1", b"2026-11-27 12:00:00+00"))
-
-    def value(self, number: int) -> bytes:
-        """The row that the bridge wrote."""
-        return self._records[b'{"id":%d}' % number].value or b""
-
-    def write(self, number: int, value: bytes | None) -> None:
-        """Write a record with a header of the bridge."""
-        key = b'{"id":%d}' % number
-        header = self._records[key if key in self._records else b'{"id":1}'].header
-        self._damage.write(TABLE, key, value, header=header)
-
-    def done(self) -> None:
-        """See all of them arrive."""
-        self._damage.done()
-
-
-@pytest.mark.timeout(900)
-@pytest.mark.pg(16, matrix=False)
-def test_damage_is_found_refused_and_healed(
-    database: Database, deploy: Deploy, registry: RegistryServer, tmp_path: Path, spark: SparkSession
-) -> None:
-    database.execute(
-        "CREATE TABLE account (id int PRIMARY KEY, balance numeric(12,2), note text, rate float8, at timestamptz)"
-    )
-    database.execute(
-        f"INSERT INTO account SELECT n, n + 0.5, 'note', 0.1, '2026-11-27 12:00Z' FROM generate_series(1, {ROWS}) n"
-    )
-    deployment = in_protobuf(deploy, registry, topics={"partitions": 2})
-    deployment.start_bridge()
-    deployment.wait_backfilled(TABLE)
-    account = Account(deployment)
-    assert account.value(5) == account.row(5)
-    account.write(7, account.row(7, note=b"nose"))
-    account.write(8, account.row(8, balance=b"-8.50"))
-    account.write(9, account.value(9)[:-2])
-    account.write(10, head(999_999) + account.value(10)[6:])
-    account.write(11, account.value(11) + b"\0")
-    account.write(12, None)
-    account.write(900, account.row(900))
-    # A row in JSON is the same row.
-    as_json = b'{"id":13,"balance":"13.50","note":"note","rate":0.1,"at":"2026-11-27 12:00:00+00"}'
-    account.write(13, as_json)
-    account.done()
-    snapshots = Snapshots(spark, deployment, tmp_path / "snapshots")
-    with pytest.raises(TopicUnreadable, match=r"\((Protobuf that is|a value whose schema)"):
-        snapshots.take(TABLE)
-    with pytest.raises(JobError, match=r"topic .*account, .* key .*\((Protobuf that is|a value whose schema)"):
-        mirrors.run(spark, mirrors.job_for(deployment, tmp_path / "lake"))
-
-    _, said = run_command(deployment, tmp_path / "report", "--repair", "--yes")
-    found = from_json((tmp_path / "report" / "report.json").read_text(encoding="utf-8"))
-    table = table_of(found, TABLE)
-    assert (table.counts.missing_in_topic, table.counts.extra_in_topic, table.counts.value_mismatch) == (1, 1, 5), said
-    told = {json.loads(each.key)["id"]: f"{each.cause} {each.other}" for each in table.samples}
-    assert set(told) == {7, 8, 9, 10, 11, 12, 900}
-    assert "nose" in told[7]
-    assert all("(Protobuf that is" in told[number] for number in (9, 11)), told
-    assert "(a value whose schema is in no" in told[10]
-    healed = from_json((tmp_path / "report" / "after-repair" / "report.json").read_text(encoding="utf-8"))
-    repair = table_of(healed, TABLE).repair
-    assert repair is not None
-    assert repair.still_different == 0, said
-    with database.connect() as connection:
-        rows = connection.execute("SELECT id, balance, note, rate, at FROM account ORDER BY id").fetchall()
-    # pyspark returns timestamps in the machine's time zone, without naming it.
-    copy = [(*row[:-1], row[-1].astimezone(UTC)) for row in snapshots.rows(TABLE)]
-    assert copy == rows
-    mirrors.run(spark, mirrors.job_for(deployment, tmp_path / "healed"))
-    deployment.stop()
