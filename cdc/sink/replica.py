@@ -111,7 +111,7 @@ class ReplicaNaming:
             why = f"longer than {longest} bytes"
         elif sole not in (None, name.schema):
             why = f"the only schema there is {sole}"
-        elif name in self._rules.reserved:
+        elif name._replace(table=name.table.lower() if self.folds_case else name.table) in self._rules.reserved:
             why = "the sink keeps its own state in a table of this name"
         if why:
             raise ConfigError(

@@ -25,6 +25,7 @@ LONG_FILES: Final = (
     "tests/integration/views/http/test_processes.py",
     "tests/integration/lab/learn/test_lessons.py",
     "tests/integration/bridge/test_envelope.py",
+    "tests/integration/sink/sql/test_end_to_end.py",
     "tests/integration/bridge/test_protobuf.py",
     "tests/fault/test_two_bridges.py",
     "tests/integration/sink/postgres/test_key_types.py",

@@ -259,14 +259,6 @@ class TableRegistry:
             else:
                 self._records.move(topic, *events)
 
-    def refuse_replaced(self, topic: str) -> None:
-        """Looks whether a topic's table is still the same, because the server refuses its rows.
-
-        Raises:
-            ReplicaUnavailable: it was dropped, replaced or altered.
-        """
-        self._known.refuse_changed([topic], ())
-
     def blamed(self, error: psycopg.Error) -> str | None:
         """Finds the topic whose rows break a constraint: the referring table's, or else the referenced table's.
 

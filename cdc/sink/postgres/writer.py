@@ -334,7 +334,6 @@ class PostgresReplica:
         except psycopg.Error as error:
             if is_retryable(error):
                 raise
-            self._registry.refuse_replaced(batch.topic)  # no record is to blame for a table that was dropped
             raise self._registry.forbidden(batch.topic, error) or self._culprit(statements, batch, error) from error
 
     def _try(self, statements: TableStatements, batch: RenderedBatch, *, is_straight: bool = False) -> None:

@@ -75,7 +75,9 @@ class SqlDatabase:
         """Returns what the sink would find here, and changes nothing."""
         schemas, lacks = sorted({name.schema for name in tables}), self._dialect.lacks()
         with replica_errors(self._dialect, "opening it"):
-            if not lacks and self._dialect.exists():
+            # Nobody else can open what the running sink tells about: that it runs is proof enough
+            is_told = self._dialect.told is not None and self._dialect.sole_writer(self._name).is_taken()
+            if not lacks and not is_told and self._dialect.exists():
                 with closing(self._dialect.connect(reads_only=True)) as connection:
                     are_there(connection)
         return Inspection(self._dialect.address, tuple(schemas), tuple(lacks), is_source=False, standby_remedy="")

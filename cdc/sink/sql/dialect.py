@@ -86,11 +86,13 @@ class StoredTable(NamedTuple):
         columns: in their order.
         primary_key: its columns; empty if there is none.
         keys: the columns of each unique index that tells all different values apart, the primary key among them.
+        flaw: what keeps the sink from using the table, whatever its columns are; else empty.
     """
 
     columns: Sequence[StoredColumn]
     primary_key: frozenset[str]
     keys: Collection[frozenset[str]]
+    flaw: str = ""
 
 
 class Blame(enum.Enum):

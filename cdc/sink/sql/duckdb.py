@@ -33,11 +33,12 @@ _DIALECT: Final = Dialect()
 
 _COLUMNS: Final = """
 SELECT column_name, data_type FROM duckdb_columns()
-WHERE database_name = current_database() AND schema_name = ? AND table_name ILIKE ? ESCAPE '' ORDER BY column_index
+WHERE database_name = current_database() AND lower(schema_name) = lower(?) AND lower(table_name) = lower(?)
+ORDER BY column_index
 """
 _KEYS: Final = """
 SELECT constraint_type, constraint_column_names FROM duckdb_constraints()
-WHERE database_name = current_database() AND schema_name = ? AND table_name = ?
+WHERE database_name = current_database() AND lower(schema_name) = lower(?) AND lower(table_name) = lower(?)
   AND constraint_type IN ('PRIMARY KEY', 'UNIQUE')
 """
 

@@ -1,7 +1,7 @@
 """SQLite as a replica.
 
-SQLite decides by a column's declared type ("affinity") which values it converts as it stores them. Tables are STRICT,
-which leaves four types that keep what they are given, and refuses everything else. Floating point numbers are in
+An ordinary table converts values to what their column's type is like ("affinity"). So tables are STRICT, whose columns
+keep what they are given or refuse it. Floating point numbers are in
 columns of type ANY: REAL turns ``-0`` into ``0``, and no column of SQLite holds a NaN, which is the text ``NaN`` here.
 
 https://www.sqlite.org/stricttables.html, https://www.sqlite.org/datatype3.html
@@ -148,9 +148,9 @@ class SqliteDialect:
         else:
             # 0 and -0 are different keys in the topic and one to SQLite
             form, text = _TEXT if is_key and kind in FLOATS else SQLITE_FORMS[kind], _TEXT
-        if stored is None or form.sql in _KEEPS.get(_affinity(stored), ()):
+        if stored in (None, form.sql, _ANY.sql) or (form.sql, stored) == (_INTEGER.sql, "INT"):
             return form
-        return text if _affinity(stored) == "TEXT" else None
+        return text if stored == _TEXT.sql else None
 
     def stored(self, connection: sa.Connection, name: ReplicaName) -> StoredTable | None:
         """Returns what the catalog says about a table."""
@@ -160,12 +160,7 @@ class SqliteDialect:
             return None
         place = name.table, name.schema
         rows = ask("SELECT name, type, pk, hidden FROM pragma_table_xinfo(?, ?)", place).all()
-        # ANY keeps everything in a STRICT table, and means NUMERIC in any other
-        any_is = "ANY" if found.strict else "NUMERIC"
-        columns = [
-            StoredColumn(each.name, any_is if each.type.upper() == "ANY" else each.type, each.hidden > 1)
-            for each in rows
-        ]
+        columns = [StoredColumn(each.name, each.type.upper(), each.hidden > 1) for each in rows]
         primary_key = frozenset(each.name for each in rows if each.pk)
         keys = set()
         indexes = ask('SELECT name, origin FROM pragma_index_list(?, ?) WHERE "unique" AND NOT partial', place).all()
@@ -175,7 +170,8 @@ class SqliteDialect:
                 keys.add(frozenset(each.name for each in parts))
         if len(primary_key) == 1 and all(index.origin != "pk" for index in indexes):
             keys.add(primary_key)  # INTEGER PRIMARY KEY is the row's number, and has no index
-        return StoredTable(columns, primary_key, keys)
+        flaw = "" if found.strict else "is not STRICT, so that it may convert values"
+        return StoredTable(columns, primary_key, keys, flaw)
 
     def upsert(self, table: sa.Table, key: Sequence[str]) -> str:
         """Returns an INSERT of all columns that replaces the row with the same key."""
@@ -222,30 +218,3 @@ class SqliteDialect:
             session.close()
             raise
         return session
-
-
-_KEEPS: Final[Mapping[str, frozenset[str]]] = {
-    "INTEGER": frozenset({"INTEGER"}),
-    "NUMERIC": frozenset({"INTEGER"}),
-    "TEXT": frozenset({"TEXT"}),
-    "BLOB": frozenset({"BLOB"}),
-    "ANY": frozenset({"INTEGER", "ANY", "TEXT", "BLOB"}),
-}
-"""Which forms keep their values in a column, by its affinity. REAL is not among them: it changes ``-0``."""
-
-
-def _affinity(declared: str) -> str:
-    """Returns the affinity of a declared type; ANY for a column that converts nothing.
-
-    https://www.sqlite.org/datatype3.html#determination_of_column_affinity
-    """
-    upper = declared.upper()
-    if "INT" in upper:
-        return "INTEGER"
-    if any(each in upper for each in ("CHAR", "CLOB", "TEXT")):
-        return "TEXT"
-    if upper in ("", "ANY"):
-        return "ANY"
-    if "BLOB" in upper:
-        return "BLOB"
-    return "REAL" if any(each in upper for each in ("REAL", "FLOA", "DOUB")) else "NUMERIC"

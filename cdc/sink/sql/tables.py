@@ -105,6 +105,8 @@ def _fitted(
     fold = str.lower if dialect.names.folds_case else str
     quote = connection.dialect.identifier_preparer.quote_identifier
     table = f"{quote(name.schema)}.{quote(name.table)}"
+    if stored.flaw:
+        raise TableRefused(f"replica table {name} {stored.flaw}", remedy=f"DROP TABLE {table};  {_THEN}")
     if frozenset(map(fold, key)) not in [frozenset(map(fold, each)) for each in stored.keys]:
         listed = ", ".join(map(quote, key))
         raise TableRefused(

@@ -23,7 +23,7 @@ from cdc.base.errors import ReplicaRefused, ReplicaUnavailable
 from cdc.base.lsn import LSN
 from cdc.bridge.source.slot import identify
 from cdc.contract.header import DELETE, UPDATE, HeaderStamp
-from cdc.contract.ports import CutStanding, ReplicaWriter, StoredRecord
+from cdc.contract.ports import CutStanding, ReplicaWriter, StoredRecord, TableRejected
 from cdc.contract.record import Progress, SchemaColumn, SourceIdentity, TableSchema
 from cdc.sink.dialects import open_replica
 from cdc.sink.rejections import RecordRejected
@@ -192,6 +192,24 @@ class ReplicaContract:
             apply(writer, 200, record(2, "b", 1)._replace(value=b'{"id":2,"name":"b","size":9007199254740993}'))
         assert replica.rows("items") == [(1, "a", None), (2, "b", 9007199254740993)]
 
+    def test_a_definition_may_change_within_a_transaction(self, replica: Replica) -> None:
+        wider = replace(ITEMS, fingerprint="00000000000000cc", columns=(*ITEMS.columns, SchemaColumn("size", "int8")))
+        rekeyed = replace(wider, fingerprint="00000000000000dd", key=("name",))
+        with session(open_replica(replica.config(), application_name="test"), ITEMS) as writer:
+            apply(writer, 100, record(1, "a", 0))
+            writer.write([writer.prepare(ITEMS.topic, [record(2, "b", 1), record(1, "z", 2)])])
+            assert writer.learn([wider]) == frozenset()
+            sized = record(3, "c", 3)._replace(value=b'{"id":3,"name":"c","size":5}')
+            writer.write([writer.prepare(ITEMS.topic, [sized, record(2, None, 4)])])
+            writer.commit(progress(200), {(ITEMS.topic, 0): 5}, TRUE)
+            assert replica.rows("items") == [(1, "z", None), (3, "c", 5)]
+            writer.write([writer.prepare(ITEMS.topic, [record(4, "d", 5)])])
+            assert writer.learn([rekeyed]) == {ITEMS.topic}
+            new = record(9, "d", 6, rekeyed)._replace(key=b'{"name":"d"}')
+            writer.write([writer.prepare(ITEMS.topic, [new])])
+            writer.commit(progress(300), {(ITEMS.topic, 0): 7}, TRUE)
+        assert replica.rows("items") == [(9, "d", None)]
+
     def test_a_rebuild_deletes_what_the_topic_does_not_have_and_goes_on_after_a_restart(self, replica: Replica) -> None:
         database = open_replica(replica.config(), application_name="test")
         with session(database, ITEMS) as writer:
@@ -250,7 +268,7 @@ class ReplicaContract:
         with session(open_replica(replica.config(), application_name="test"), ITEMS) as writer:
             apply(writer, 100, record(1, "a", 0))
             replica.execute(f"DROP TABLE {replica.schema}.items")
-            with pytest.raises(ReplicaUnavailable):
+            with pytest.raises((ReplicaUnavailable, TableRejected)):
                 apply(writer, 200, record(2, "b", 1))
 
     def test_a_column_that_changes_values_stops_its_table_with_what_mends_it(self, replica: Replica) -> None:

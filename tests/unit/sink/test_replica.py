@@ -62,7 +62,7 @@ def test_names_without_schemas(namespace: str, prefix: str, tables: dict[str, st
     ("name", "tables", "why"),
     [
         ("orders", {"public.orders": "other.orders"}, "the only schema there is main"),
-        ("cdc_cut", {}, "the sink keeps its own state in a table of this name"),
+        ("CDC_cut", {}, "the sink keeps its own state in a table of this name"),
     ],
 )
 def test_names_that_a_database_does_not_have(name: str, tables: dict[str, str], why: str) -> None:

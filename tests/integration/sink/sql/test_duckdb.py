@@ -50,6 +50,17 @@ def test_a_value_that_its_type_does_not_hold_stops_the_table_until_the_column_is
     assert shop.rows("items") == [(1, None), (2, text)]
 
 
+def test_a_table_of_ones_own_is_used_as_it_is(shop: DuckdbFile) -> None:
+    schema = replace(ITEMS, name="order_items")
+    opened(shop).upgrade()
+    shop.execute("CREATE SCHEMA mirror; CREATE TABLE mirror.orderXitems (other INTEGER PRIMARY KEY)")
+    shop.execute("CREATE TABLE mirror.Order_Items (Name VARCHAR, ID BIGINT PRIMARY KEY, mine INTEGER DEFAULT 7)")
+    with session(opened(shop), schema) as writer:
+        apply(writer, 100, record(1, "a", 0), record(2, "b", 1))
+        apply(writer, 200, record(1, "z", 2), record(2, None, 3))
+    assert shop.rows("order_items") == [("z", 1, 7)]
+
+
 def test_a_process_that_has_the_file_open_is_waited_for(shop: DuckdbFile) -> None:
     with session(opened(shop), ITEMS) as writer:
         apply(writer, 100, record(1, "a", 0))

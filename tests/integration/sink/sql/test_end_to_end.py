@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from cdc.lab.stack import AnyRegistry
 from tests.integration.bridge.test_type_matrix import prepare
 from tests.support.file_replicas import FileDeployment
 from tests.support.servers import Database
@@ -66,6 +67,8 @@ def test_a_killed_sink_loses_nothing_and_doubles_nothing(
     deployment.start_bridge()
     deployment.sink.start(crashpoint=point)
     with shop.connect() as connection:
+        # More rows than wait in memory for a cut
+        connection.execute("INSERT INTO sales.lines SELECT i, 7, 'big' FROM generate_series(1, 70000) i")
         for number in range(1, 60):
             connection.execute("UPDATE orders SET id = id + 10000, note = 'moved' WHERE id = %s", (number,))
         connection.execute("DELETE FROM sales.lines WHERE order_id %% 7 = 0".replace("%%", "%").encode())
@@ -74,6 +77,28 @@ def test_a_killed_sink_loses_nothing_and_doubles_nothing(
     deployment.assert_equal(*TABLES)
     for table in TABLES:
         assert audit(deployment.records(table)) == []
+    deployment.stop()
+
+
+def test_topics_in_another_format_become_the_same_rows(
+    shop: Database, deploy_to_file: DeployToFile, registry: AnyRegistry
+) -> None:
+    deployment = deploy_to_file(
+        source=CAPTURED, topics={"format": "avro", "key_format": "avro"}, registry={"url": registry.url}
+    )
+    deployment.start()
+    deployment.assert_equal(*TABLES)
+    shop.execute("UPDATE orders SET id = -id, note = NULL WHERE id < 50; DELETE FROM sales.lines WHERE order_id < 50")
+    deployment.assert_equal(*TABLES)
+    deployment.stop()
+
+
+def test_events_in_an_envelope_become_the_same_rows(shop: Database, deploy_to_file: DeployToFile) -> None:
+    deployment = deploy_to_file(source=CAPTURED, topics={"envelope": "debezium"})
+    deployment.start()
+    deployment.assert_equal(*TABLES)
+    shop.execute("UPDATE orders SET id = -id, note = NULL WHERE id < 50; DELETE FROM sales.lines WHERE order_id < 50")
+    deployment.assert_equal(*TABLES)
     deployment.stop()
 
 
@@ -113,6 +138,7 @@ def test_commands_speak_of_the_file(shop: Database, deploy_to_file: DeployToFile
     told = json.loads(deployment.command("status", "--json"))["sink"]
     assert (told["exact"], told["running"]) == (True, True)
     assert {each["state"] for each in told["tables"]} == {"exact"}
+    deployment.command("check")
     deployment.sink.stop()
     told = json.loads(deployment.command("status", "--json", code=4).partition("\n}")[0] + "\n}")["sink"]
     assert (told["exact"], told["running"]) == (True, False)

@@ -99,7 +99,7 @@ def test_columns_that_differ_in_case_only_stop_their_table(shop: SqliteFile) -> 
 
 def test_a_table_of_ones_own_is_used_as_it_is(shop: SqliteFile) -> None:
     opened(shop).upgrade()
-    shop.execute("CREATE TABLE Items (name TEXT, ID BIGINT PRIMARY KEY, mine INT DEFAULT 7, size INT AS (ID))")
+    shop.execute("CREATE TABLE Items (name TEXT, ID INT PRIMARY KEY, mine INT DEFAULT 7, size INT AS (ID)) STRICT")
     sized = replace(ITEMS, columns=(*ITEMS.columns, SchemaColumn("size", "int4")))
     with session(opened(shop), sized) as writer:
         apply(writer, 100, record(1, "a", 0)._replace(value=b'{"id":1,"name":"a","size":5}'))
@@ -115,10 +115,18 @@ def test_a_trigger_that_leaves_a_row_out_stops_the_table(shop: SqliteFile) -> No
         assert refused.value.record == bad
 
 
+def test_a_table_that_may_convert_values_is_refused(shop: SqliteFile) -> None:
+    opened(shop).upgrade()
+    shop.execute("CREATE TABLE items (id INTEGER PRIMARY KEY, name TEXT)")
+    with session(opened(shop), ITEMS) as writer:
+        assert not writer.active()
+    assert "is not STRICT" in opened(shop).status().tables[0].reason
+
+
 def test_a_key_that_does_not_tell_all_values_apart_stops_its_table(shop: SqliteFile) -> None:
     text = replace(ITEMS, columns=(SchemaColumn("id", "text"), SchemaColumn("name", "text")))
     opened(shop).upgrade()
-    shop.execute("CREATE TABLE items (id TEXT COLLATE NOCASE PRIMARY KEY, name TEXT)")
+    shop.execute("CREATE TABLE items (id TEXT COLLATE NOCASE PRIMARY KEY, name TEXT) STRICT")
     with session(opened(shop), text) as writer:
         assert not writer.active()
     told = opened(shop).status().tables[0].reason

@@ -17,36 +17,34 @@ def form(sql_type: str, stored: str | None = None, *, is_key: bool = False) -> s
 
 
 @pytest.mark.parametrize(
-    ("sql_type", "made", "kept_by"),
+    ("sql_type", "made"),
     [
-        ("int8", "INTEGER", ["INTEGER", "bigint", "DECIMAL(10,0)", "BOOLEAN", "", "ANY"]),
-        ("bool", "INTEGER", ["INTEGER", "BOOLEAN"]),
-        ("float8", "ANY", ["", "ANY"]),
-        ("bytea", "BLOB", ["BLOB", ""]),
-        ("numeric(10,2)", "TEXT", ["TEXT", "varchar(20)", ""]),
-        ("int4[]", "TEXT", ["clob"]),
-        ('"public"."mood"', "TEXT", ["TEXT"]),
+        ("int8", "INTEGER"),
+        ("bool", "INTEGER"),
+        ("float8", "ANY"),
+        ("bytea", "BLOB"),
+        ("numeric(10,2)", "TEXT"),
+        ("int4[]", "TEXT"),
+        ('"public"."mood"', "TEXT"),
     ],
 )
-def test_a_column_is_kept_if_it_keeps_every_value(sql_type: str, made: str, kept_by: list[str]) -> None:
-    assert form(sql_type) == made
-    assert [form(sql_type, each) for each in kept_by] == [made] * len(kept_by)
+def test_a_column_is_kept_if_it_keeps_every_value(sql_type: str, made: str) -> None:
+    assert [form(sql_type, each) for each in (None, made, "ANY")] == [made] * 3
+    assert form("int2", "INT") == "INTEGER"
 
 
 @pytest.mark.parametrize(
     ("sql_type", "stored"),
     [
         ("float8", "REAL"),  # -0 would become 0
-        ("float8", "NUMERIC"),
         ("int8", "REAL"),
-        ("int8", "BLOB"),  # which a STRICT table enforces
-        ("numeric", "NUMERIC"),
+        ("int8", "BLOB"),
         ("text", "INTEGER"),
-        ("timestamptz", "DATETIME"),
+        ("timestamptz", "BLOB"),
         ("bytea", "INTEGER"),
     ],
 )
-def test_a_column_that_changes_values_is_refused(sql_type: str, stored: str) -> None:
+def test_a_column_that_changes_or_refuses_values_is_refused(sql_type: str, stored: str) -> None:
     assert form(sql_type, stored) is None
 
 
