@@ -195,9 +195,10 @@ class TableRegistry:
         self._seen.pop(topic, None)
         if holds_rows:
             seen.begin()
-            self._seen[topic] = seen
+            self._seen[topic], self._seen_tables[topic] = seen, seen_name
         else:
             seen.drop()
+            self._seen_tables.pop(topic, None)
         if why:
             log.warning(
                 "rebuilding a table from its topic",
@@ -392,8 +393,8 @@ class TableRegistry:
         """Notes that the table's rows were deleted, before the cut that says so."""
         self._emptied.add(topic)
         self._records.move(topic, TableEvent.EMPTIED)
-        if topic in self._seen:
-            self._seen[topic].begin()
+        if topic in self._seen_tables:  # with columns of the former key
+            SeenKeys(self._session, self._seen_tables[topic], self._statements[topic]).begin()
         self._take_for_fresh(topic)
 
     def _take_for_fresh(self, topic: str) -> None:

@@ -101,10 +101,10 @@ def session(
         writer.restore()
         writer.meet_source(SOURCE)
         writer.learn(schemas)
-        for schema in schemas:
+        for topic in dict.fromkeys(each.topic for each in schemas):
             writer.begin(
-                schema.topic,
-                f"id of {schema.topic}",
+                topic,
+                f"id of {topic}",
                 ends=(0,),
                 resumes=resumes,
                 why_anew="",
@@ -234,6 +234,20 @@ class ReplicaContract:
             keyed = [each._replace(key=key) for each, key in zip(new, (b'{"name":"a"}', b'{"name":"b"}'), strict=True)]
             apply(writer, 200, *keyed, record(1, None, 4))  # the last one's key is a former one
         assert sorted(replica.rows("items")) == [(5, "a"), (5, "b")]
+
+    def test_a_rebuild_that_was_cut_goes_on_with_another_key(self, replica: Replica) -> None:
+        """The keys that it had met are of the former key."""
+        rekeyed = replace(ITEMS, fingerprint="00000000000000cc", key=("name",))
+        database = open_replica(replica.config(), application_name="test")
+        with session(database, ITEMS) as writer:
+            apply(writer, 100, record(1, "a", 0), record(2, "b", 1))
+        with session(database, ITEMS, is_asked=True) as writer:
+            apply(writer, 200, record(3, "c", 0), standing=TRUE._replace(outside=[ITEMS.topic]))
+        with session(database, ITEMS, rekeyed, resumes=True) as writer:
+            new = record(5, "d", 1, rekeyed)._replace(key=b'{"name":"d"}')
+            apply(writer, 300, new, standing=TRUE._replace(joining=[ITEMS.topic]))
+        assert replica.rows("items") == [(5, "d")]
+        assert database.status().tables[0].state == "exact"
 
     def test_rows_of_somebody_else_are_left_alone_until_the_operator_gives_them_away(self, replica: Replica) -> None:
         database = open_replica(replica.config(), application_name="test")
