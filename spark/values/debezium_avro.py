@@ -128,8 +128,11 @@ class AvroEventReader:
 
 def is_event_schema(text: str) -> bool:
     """Whether a schema on record is that of events; those of rows have a property with the table."""
-    schema = json.loads(text)
-    return "pg" not in schema and str(schema.get("connect.name", "")).endswith(".Envelope")
+    try:
+        schema = json.loads(text)
+    except ValueError:  # of somebody else, which whoever reads rows refuses
+        return False
+    return isinstance(schema, dict) and "pg" not in schema and str(schema.get("connect.name", "")).endswith(".Envelope")
 
 
 def _reader(schema: Any, records: dict[str, _Json], space: str) -> _Json:

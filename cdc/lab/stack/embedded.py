@@ -39,14 +39,29 @@ class PortTaken(Exception):
 
 
 def free_port() -> int:
-    """Returns a loopback port that nobody is listening on now."""
+    """Returns a loopback port that nobody is listening on now, or keeps for a server that is down."""
     for _ in range(200):
         port = random.randrange(*PORTS)
+        # Without SO_REUSEADDR: so it is refused a port that ``_kept`` has bound
         with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((HOST, port))
             return port
     raise StackError(f"no free port between {PORTS[0]} and {PORTS[1]}", remedy="stop some program that listens there")
+
+
+def _kept(port: int) -> socket.socket:
+    """Keeps a port from ``free_port`` in every process, while its server is down as well.
+
+    With SO_REUSEADDR, which servers set too, a socket that does not listen keeps nobody else from it.
+    """
+    kept = socket.socket()
+    try:
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        kept.bind((HOST, port))
+    except OSError as error:
+        kept.close()
+        raise PortTaken from error
+    return kept
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
@@ -84,6 +99,7 @@ class EmbeddedServer(ABC):
         self._detached = detached
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = os.getpid()
+        self._kept_port = contextlib.ExitStack()
         if not detached:
             atexit.register(self.close)
 
@@ -122,8 +138,11 @@ class EmbeddedServer(ABC):
         for _ in range(_PORT_ATTEMPTS):
             self.port = free_port()
             try:
+                if not self._detached:  # whose port nobody keeps when this process ends
+                    self._kept_port.enter_context(_kept(self.port))
                 self._launch()
             except PortTaken:
+                self._kept_port.close()
                 continue
             return self
         raise StackError(f"{self.name} found its port in use {_PORT_ATTEMPTS} times", remedy="try again")
@@ -165,6 +184,7 @@ class EmbeddedServer(ABC):
             return
         atexit.unregister(self.close)
         self.stop()
+        self._kept_port.close()
         self._record.remove()
 
     def __enter__(self) -> Self:

@@ -275,7 +275,7 @@ def test_damage_is_found_refused_and_healed(
     assert "n71" in told[17]
     assert all("(a change event that is cut or damaged)" in told[number] for number in (18, 19)), told
     assert "(a change event in modes that" in told[20]
-    assert "(a change event that is not JSON" in told[21]
+    assert "(a change event whose schema is not" in told[21]
     assert told[30].startswith("stale version"), told
     healed = from_json((tmp_path / "report" / "after-repair" / "report.json").read_text(encoding="utf-8"))
     repair = table_of(healed, TABLE).repair

@@ -173,7 +173,10 @@ def change(formats: Formats) -> None:
     for table in formats.matrix.values():
         for each in table:
             each.create(formats.connection)
-    deployment.start()
+    # The sink only then: it stops a table whose columns somebody widened before it knows of the source's new type
+    deployment.start_bridge()
+    deployment.wait_published()
+    deployment.sink.start()
     for table in formats.matrix.values():
         for each in table:
             each.insert(formats.connection)

@@ -40,6 +40,7 @@ def shop(database: Database) -> Database:
 def test_all_sides_hold_the_same_rows(shop: Database, deploy_to_file: DeployToFile) -> None:
     deployment = deploy_to_file(source=CAPTURED)
     deployment.start()
+    deployment.wait_backfilled(*TABLES)
     deployment.assert_equal(*TABLES)
     for step in (
         "UPDATE orders SET price = price + 0.01, note = NULL WHERE id % 3 = 0; DELETE FROM orders WHERE id % 5 = 0",
@@ -87,6 +88,7 @@ def test_topics_in_another_format_become_the_same_rows(
         source=CAPTURED, topics={"format": "avro", "key_format": "avro"}, registry={"url": registry.url}
     )
     deployment.start()
+    deployment.wait_backfilled(*TABLES)
     deployment.assert_equal(*TABLES)
     shop.execute("UPDATE orders SET id = -id, note = NULL WHERE id < 50; DELETE FROM sales.lines WHERE order_id < 50")
     deployment.assert_equal(*TABLES)
@@ -96,6 +98,7 @@ def test_topics_in_another_format_become_the_same_rows(
 def test_events_in_an_envelope_become_the_same_rows(shop: Database, deploy_to_file: DeployToFile) -> None:
     deployment = deploy_to_file(source=CAPTURED, topics={"envelope": "debezium"})
     deployment.start()
+    deployment.wait_backfilled(*TABLES)
     deployment.assert_equal(*TABLES)
     shop.execute("UPDATE orders SET id = -id, note = NULL WHERE id < 50; DELETE FROM sales.lines WHERE order_id < 50")
     deployment.assert_equal(*TABLES)
