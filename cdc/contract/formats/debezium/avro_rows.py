@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from cdc.contract import json_members
 from cdc.contract.change import Column
 from cdc.contract.floats import nearest_single
 from cdc.contract.formats.avro import fields
@@ -55,7 +56,6 @@ _SAME_BYTES: Final[Mapping[AvroForm, frozenset[tuple[str, str | None]]]] = {
 """Connect's types, with their names, whose values have the same bytes as a form of ``format: avro``."""
 
 _decode_string = msgspec.json.Decoder(str).decode
-_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.encode
 
 
@@ -174,14 +174,16 @@ def _array(write: CellWriter) -> CellWriter:
 
 def _map(write: CellWriter) -> CellWriter:
     def write_map(json: bytes) -> bytes:
-        return _blocks([_counted(name.encode()) + write(bytes(raw)) for name, raw in _decode_members(json).items()])
+        return _blocks(
+            [_counted(name.encode()) + write(bytes(raw)) for name, raw in json_members.members(json).items()]
+        )
 
     return write_map
 
 
 def _record(members: Sequence[tuple[str, CellWriter]]) -> CellWriter:
     def write_record(json: bytes) -> bytes:
-        found = _decode_members(json)
+        found = json_members.members(json)
         return b"".join([write(bytes(found[name])) for name, write in members])
 
     return write_record

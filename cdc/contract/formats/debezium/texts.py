@@ -17,6 +17,7 @@ from typing import Final, TypeAlias
 import msgspec
 import orjson
 
+from cdc.contract import json_members
 from cdc.contract.formats.civil import interval_parts, interval_text
 
 Write: TypeAlias = Callable[[bytes], bytes]
@@ -46,7 +47,6 @@ class VariableScaleDecimal(msgspec.Struct, forbid_unknown_fields=True):
 
 _decode_variable = msgspec.json.Decoder(VariableScaleDecimal).decode
 _decode_map = msgspec.json.Decoder(dict[str, str | None]).decode
-_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 class BeyondDebezium(ValueError):
@@ -65,7 +65,7 @@ def integer(raw: bytes) -> str:
 
 def elements(raw: bytes) -> list[bytes]:
     """Returns the JSON of an array's elements."""
-    return [bytes(each).strip() for each in _decode_list(raw)]
+    return [bytes(each).strip() for each in json_members.elements(raw)]
 
 
 # Numbers.
