@@ -39,9 +39,7 @@ Columns = Annotated[
     str | None,
     typer.Option(help="Compare only these columns, separated by commas; slower if many rows differ in other columns."),
 ]
-Replica = Annotated[
-    bool, typer.Option("--replica/--no-replica", help="Compare the replica as well, if there is one on PostgreSQL.")
-]
+Replica = Annotated[bool, typer.Option("--replica/--no-replica", help="Compare the replica as well, if there is one.")]
 AsksRepair = Annotated[
     bool, typer.Option("--repair", help="Have the bridge publish the differing keys again, then compare them again.")
 ]

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as fn
 
-from cdc.contract.jobspec.deployment import JobTable, KafkaSettings, PostgresSettings
+from cdc.contract.jobspec.deployment import JobTable, KafkaSettings
 from cdc.contract.record import TableSchema
 from cdc.spark.errors import JobError
 from cdc.spark.offsets import Brokers, Extent
@@ -29,9 +29,9 @@ from cdc.spark.reconcile.origin import Origins, PossibleRecords
 from cdc.spark.reconcile.second_look import Rule, findings, latest_by_key
 from cdc.spark.reconcile.topic_records import RecordMoment, folded, hashed, key_hash
 from cdc.spark.reconcile.verdict import is_outrun, kept_since_ms
+from cdc.spark.replicas.side import ReplicaSide
 from cdc.spark.snapshot.definitions import definitions_by_topic, definitions_of
-from cdc.spark.source.held_snapshot import HeldSnapshot
-from cdc.spark.source.rows import SourceRows, hashes_of_many
+from cdc.spark.source.rows import TableRows
 from cdc.spark.stored import store
 from cdc.spark.topic import read_topic, read_topics
 from cdc.spark.values.avro import opened, opened_of_many
@@ -65,21 +65,19 @@ class Sides(NamedTuple):
     """The two sides of a comparison.
 
     Attributes:
-        database: the source, or a replica.
+        rows: reads the database's rows, those of the source or of a replica, at the moment that is held.
         table: the table in that database.
         moment: decides which records of the topic count.
         compared: the columns that count.
-        where: SQL condition on the database's rows; keys of other rows are not compared.
         side: ``topic`` if the source is compared with the topic, ``replica`` if a replica is.
         origin: what the bridge can have written, asked after the ends of the topic were pinned. None for a replica,
             because a sink has to follow the topic, whoever wrote into it.
     """
 
-    database: PostgresSettings
+    rows: TableRows
     table: JobTable
     moment: RecordMoment
     compared: tuple[str, ...]
-    where: str | None
     side: str
     origin: PossibleRecords | None = None
 
@@ -109,15 +107,15 @@ class Comparison:
         kafka: KafkaSettings,
         brokers: Brokers,
         stream: str,
-        connections: int,
         origins: Origins,
+        replica: ReplicaSide | None,
     ) -> None:
         self.spark = spark
         self.stream = stream
         self.kafka = kafka
         self.brokers = brokers
-        self.connections = connections
         self.origins = origins
+        self.replica = replica
         self.watch = Stopwatch()
 
     def hashes(self, extent: Extent, origin: PossibleRecords | None) -> DataFrame:
@@ -131,7 +129,6 @@ class Comparison:
     def first_look(
         self,
         sides: Sides,
-        held: HeldSnapshot,
         lines: DataFrame,
         bucket: tuple[int, int],
         folder: str,
@@ -140,7 +137,6 @@ class Comparison:
 
         Args:
             sides: what to compare.
-            held: the database's snapshot.
             lines: the topic's hashes, from ``topic_records.hashed``, up to ends pinned after the fence.
             bucket: the number of the key bucket to compare, and how many there are.
             folder: where to write the candidates.
@@ -149,10 +145,9 @@ class Comparison:
             The counts, and the keys that need a second look.
         """
         with self.watch.timing("hashes"):
-            rows = SourceRows(self.spark, sides.database, held, sides.table, sides.where, self.connections)
-            topic = folded(lines, sides.moment, bucket)
+            rows, topic = sides.rows.hashes(bucket), folded(lines, sides.moment, bucket)
             # In a replica, the column that --where looks at may itself be wrong: see ``chosen``.
-            looked = candidates.look(rows.hashes(bucket), topic, folder, trusts_exclusion=sides.side == "topic")
+            looked = candidates.look(rows, topic, folder, trusts_exclusion=sides.side == "topic")
         kept_since = self.kept_since(sides.table.topic)
         if looked.is_equal(kept_since):
             return looked, Keys(count=0)
@@ -161,7 +156,7 @@ class Comparison:
 
     def first_looks(
         self,
-        database: tuple[PostgresSettings, HeldSnapshot, Sequence[JobTable]],
+        rows: DataFrame,
         extents: Sequence[Extent],
         moment: RecordMoment,
         origin: PossibleRecords | None,
@@ -169,7 +164,7 @@ class Comparison:
         """Compares several small tables with their topics by hashes, all at once.
 
         Args:
-            database: the database, the snapshot that covers the tables, and the tables.
+            rows: the hashes of the tables' rows, from ``rows.hashes_of_many`` or ``HeldReplica.hashes_of_many``.
             extents: the extents of their topics.
             moment: decides which records count.
             origin: as in ``Sides``.
@@ -177,7 +172,6 @@ class Comparison:
         Returns:
             The counts of each table, by topic.
         """
-        settings, held, tables = database
         definitions = definitions_by_topic(self.brokers, self.stream) if origin is None else origin.definitions
         foreign = fn.lit(False) if origin is None else origin.is_foreign()
         lines = functools.reduce(
@@ -195,14 +189,12 @@ class Comparison:
                 for partitions, group in _by_partitions(extents).items()
             ],
         )
-        rows = hashes_of_many(self.spark, settings, held, tables, self.connections)
         topics = folded(lines.where(~fn.col("is_stray")) if origin is None else lines, moment, (0, 1), "topic")
         return candidates.look_together(rows, topics)
 
     def second_look(
         self,
         sides: Sides,
-        held: HeldSnapshot,
         extent: Extent,
         keys: Keys,
         folder: str,
@@ -211,8 +203,7 @@ class Comparison:
         """Compares the rows of some keys column by column, and writes ``{folder}/findings``.
 
         Args:
-            sides: what to compare.
-            held: the database's snapshot, the same as in the first look.
+            sides: what to compare, at the same moment as in the first look.
             extent: the topic's extent, the same as in the first look.
             keys: the keys to compare.
             folder: where to write the findings.
@@ -229,8 +220,7 @@ class Comparison:
             if not tail.is_empty:
                 records = records.unionByName(self._keep(tail, keys, f"{folder}/tail", origin))
             kept_since = self.kept_since(extent.topic)
-            rows = SourceRows(self.spark, sides.database, held, sides.table, sides.where, self.connections)
-            source = rows.rows(keys.listed)
+            source = sides.rows.rows(keys.listed)
             if keys.listed is None:
                 source = keys.only(source)
             source, records = keys.together(source), keys.together(records)

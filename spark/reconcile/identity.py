@@ -35,7 +35,7 @@ def identity_of(job: ReconcileJob, source: str, topic_ids: Mapping[str, str]) ->
         "--where": job.where or "",
         "--columns": ", ".join(name for names in job.columns.values() for name in names),
         "--passes": str(job.passes),
-        "--replica": "" if replica is None else f"{replica.host}:{replica.port}/{replica.database}",
+        "--replica": "" if replica is None else replica.address,
         "--state": job.state or "",
     }
     for name, path in job.keys.items():

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-import psycopg
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from cdc.base.lsn import LSN
 from cdc.base.table_names import qualified
 from cdc.contract.jobspec.deployment import JobTable, PostgresSettings
 from cdc.contract.jobspec.reconcile import ReconcileJob
-from cdc.spark.errors import NotCaughtUp
 from cdc.spark.reconcile import summary
 from cdc.spark.reconcile.chosen import chosen
 from cdc.spark.reconcile.comparison import Comparison, Say, Sides, limited
@@ -23,10 +19,12 @@ from cdc.spark.reconcile.keys import Keys, keys_asked_for, keys_in
 from cdc.spark.reconcile.second_look import read_findings
 from cdc.spark.reconcile.selection import only_compared
 from cdc.spark.reconcile.topic_records import RecordMoment
+from cdc.spark.replicas.driver import DriverSide
+from cdc.spark.replicas.postgres import HeldPostgres, PostgresSide
+from cdc.spark.replicas.side import ReplicaSide
+from cdc.spark.replicas.sqlite import SqliteDriver
 from cdc.spark.report.model import ReplicaCounts
-from cdc.spark.source.held_snapshot import connect, hold, reading
 
-_PAUSE_S: Final = 0.1
 _REMEDY: Final = "allow a longer snapshot: --max-snapshot-seconds"
 
 
@@ -46,7 +44,8 @@ def compare_replica(
     The second round matters: a record written into the topic after the last cut is not in the replica yet.
     ``by_position`` is explained at ``RecordMoment``.
     """
-    assert job.replica is not None
+    side = tools.replica
+    assert side is not None
     assert table.replica is not None
     namespace, name = table.replica
     replica = replica_table(table)
@@ -55,13 +54,9 @@ def compare_replica(
     lsn, why_not = LSN(0), ""
     findings: DataFrame | None = None
     if job.replica_lsn:
-        _wait_for(job, LSN.parse(job.replica_lsn))
-    # Ask once without a snapshot: if the table is not there yet, hold() would fail instead of saying why.
-    # Somebody may hold a lock on the sink's own tables, in a migration say; we must not wait for ever.
-    with contextlib.closing(connect(job.replica, lock_timeout_s=job.fence_timeout_s)) as conn:
-        _, why_not = recorded(conn, job.stream.name, table, job.replica)
-        if why_not:
-            return ComparedReplica(None, None, why_not)
+        side.wait_for(LSN.parse(job.replica_lsn))
+    if why_not := side.why_not(table):
+        return ComparedReplica(None, None, why_not)
     for number in range(job.rounds + 1):
         say(
             f"{table.qualified_name}: comparing the replica {qualified(namespace, name)}"
@@ -69,27 +64,25 @@ def compare_replica(
         )
         at = f"{folder}/round-{number}"
         with ExitStack() as stack:
-            held = stack.enter_context(hold(job.replica, table.replica, job.fence_timeout_s))
+            held = stack.enter_context(side.hold([table.replica], Path(at, "rows")))
             stack.enter_context(limited(tools.spark, job.max_snapshot_s, _REMEDY))
-            lsn, why_not = recorded(held.connection, job.stream.name, table, job.replica)
+            lsn, why_not = held.recorded(table)
             if why_not:
                 return ComparedReplica(None, None, why_not)
             extent = tools.brokers.extent(table.topic)
-            sides = Sides(
-                job.replica, replica, RecordMoment(lsn=lsn, by_position=by_position), compared, job.where, "replica"
-            )
+            moment = RecordMoment(lsn=lsn, by_position=by_position)
+            sides = Sides(held.rows(replica, job.where), replica, moment, compared, "replica")
             if number == 0 and keys is None:
-                looked, keys = tools.first_look(
-                    sides, held, tools.hashes(extent, sides.origin), (0, 1), f"{at}/candidates"
-                )
+                lines = tools.hashes(extent, sides.origin)
+                looked, keys = tools.first_look(sides, lines, (0, 1), f"{at}/candidates")
                 rows = looked.source_rows
             keys = keys or Keys()
-            judged = None if keys.is_empty else tools.second_look(sides, held, extent, keys, at)
+            judged = None if keys.is_empty else tools.second_look(sides, extent, keys, at)
             tools.brokers.refuse_another(extent)
             if judged is None:
                 break
             findings, left_out = Keys(judged.keys).together(read_findings(tools.spark, f"{at}/findings")), 0
-            if job.where is not None:
+            if job.where is not None and isinstance(held, HeldPostgres):
                 findings, beside, left_out = chosen(findings, job.where, replica, held.connection, all_rows=rows < 0)
             rows = rows if rows >= 0 else judged.with_row - left_out - beside
         keys = keys_in(findings.where("difference <> 'identical'"))
@@ -100,47 +93,26 @@ def compare_replica(
     return ComparedReplica(replica_counts(qualified(namespace, name), lsn, max(rows, 0) + beside, findings), findings)
 
 
+def replica_side(spark: SparkSession, job: ReconcileJob) -> ReplicaSide | None:
+    """Returns the replica that the job compares; None if it compares none."""
+    if job.replica is None:
+        return None
+    if isinstance(job.replica, PostgresSettings):
+        return PostgresSide(spark, job, job.replica)
+    path = Path(job.replica.path)
+    if job.replica.system == "sqlite":
+        return DriverSide(spark, job, SqliteDriver(path))
+    # Imported here, because its library comes with an extra
+    from cdc.spark.replicas.duckdb import DuckdbDriver
+
+    return DriverSide(spark, job, DuckdbDriver(path))
+
+
 def replica_table(table: JobTable) -> JobTable:
     """Returns the replica of a table as a table to read: under its own name, without a row filter."""
     assert table.replica is not None
     namespace, name = table.replica
     return table.model_copy(update={"namespace": namespace, "name": name, "row_filter": None, "rereads": False})
-
-
-def _wait_for(job: ReconcileJob, lsn: LSN) -> None:
-    assert job.replica is not None
-    deadline = time.monotonic() + job.fence_timeout_s
-    replica = connect(job.replica, lock_timeout_s=job.fence_timeout_s)
-    with contextlib.closing(replica) as conn, reading("waiting for the replica"):
-        while True:
-            cut = conn.execute("SELECT lsn::text FROM cdc.cut WHERE name = %s", (job.stream.name,)).fetchone()
-            if cut is not None and cut[0] is not None and LSN.parse(cut[0]) >= lsn:
-                return
-            if time.monotonic() > deadline:
-                raise NotCaughtUp(
-                    f"the replica did not reach {lsn} within {job.fence_timeout_s:.0f} s",
-                    remedy="check with cdc status whether the sink runs, or allow more time with --fence-timeout",
-                )
-            time.sleep(_PAUSE_S)
-
-
-def recorded(conn: psycopg.Connection[Any], stream: str, table: JobTable, replica: PostgresSettings) -> tuple[LSN, str]:
-    """Returns the LSN at which the replica equals the source, or why this table cannot be compared."""
-    with reading("looking for the replica's LSN"):
-        if conn.execute("SELECT pg_catalog.to_regclass('cdc.cut')").fetchone() == (None,):
-            return LSN(0), f"database {replica.database} holds no replica yet; start the sink (cdc sink)"
-        cut = conn.execute("SELECT lsn::text FROM cdc.cut WHERE name = %s", (stream,)).fetchone()
-        state = conn.execute(
-            "SELECT state, coalesce(reason, '') FROM cdc.mirrored_table WHERE name = %s AND topic = %s",
-            (stream, table.topic),
-        ).fetchone()
-    if cut is None or state is None:
-        return LSN(0), "the sink has not mirrored this table yet"
-    if state[0] != "exact":
-        return LSN(0), f"the replica's table is {state[0]}" + (f": {state[1]}" if state[1] else "")
-    if cut[0] is None:
-        return LSN(0), "the sink is catching up, so the replica does not know yet at which LSN it equals the source"
-    return LSN.parse(cut[0]), ""
 
 
 def replica_counts(name: str, lsn: LSN, rows: int, findings: DataFrame | None) -> ReplicaCounts:

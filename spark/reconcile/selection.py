@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 
-from cdc.contract.jobspec.deployment import JobTable
+from cdc.contract.jobspec.deployment import FileSettings, JobTable
 from cdc.contract.jobspec.reconcile import ReconcileJob
 from cdc.spark.errors import JobError
 
@@ -13,10 +13,16 @@ def refuse_unknown(job: ReconcileJob) -> None:
     """Stops a run that asks for something that does not exist, before anything is read.
 
     Raises:
-        JobError: there is no table to compare, or a table lacks a column that was asked for.
+        JobError: there is no table to compare, a table lacks a column that was asked for, or the replica cannot be
+            asked a condition.
     """
     if not job.tables:
         raise JobError("there is no table to compare", remedy="see what is captured with cdc tables list")
+    if job.where is not None and isinstance(job.replica, FileSettings):
+        raise JobError(
+            f"--where is a condition in PostgreSQL's SQL, which the replica {job.replica.address} does not understand",
+            remedy="compare source and topic alone, --no-replica; or leave --where out",
+        )
     tables = {each.qualified_name: each for each in job.tables}
     for name, asked in job.columns.items():
         if name not in tables:

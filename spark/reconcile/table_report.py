@@ -22,7 +22,7 @@ from cdc.spark.reconcile.bridge_progress import BridgeProgress
 from cdc.spark.reconcile.comparison import Comparison
 from cdc.spark.reconcile.failures import Unverifiable, as_job_errors
 from cdc.spark.reconcile.origin import Origins
-from cdc.spark.reconcile.replica_run import ComparedReplica, compare_replica
+from cdc.spark.reconcile.replica_run import ComparedReplica, compare_replica, replica_side
 from cdc.spark.reconcile.selection import only_compared, why_nothing
 from cdc.spark.reconcile.table_run import Compared, TableRun
 from cdc.spark.reconcile.together import Together
@@ -125,7 +125,7 @@ class Judge:
     def _tools(self) -> Comparison:
         job, name = self._job, self._job.stream.name
         origins = Origins(job.source, self._brokers, self._bridge, name, job.fence_timeout_s)
-        return Comparison(self._spark, job.kafka, self._brokers, name, job.connections, origins)
+        return Comparison(self._spark, job.kafka, self._brokers, name, origins, replica_side(self._spark, job))
 
 
 def _assembled(

@@ -30,6 +30,7 @@ from cdc.spark.reconcile.topic_records import RecordMoment
 from cdc.spark.reconcile.verdict import TableEvidence, why_unverifiable
 from cdc.spark.report.model import Counts, OffsetRange, Round
 from cdc.spark.source.held_snapshot import HeldSnapshot, connect, hold, position_now, reading
+from cdc.spark.source.rows import SourceRows
 from cdc.spark.source.sql import quoted
 
 _NOTHING: Final = Judged(0, 0, 0)
@@ -169,10 +170,10 @@ class TableRun:
                 bucket = (number, self._passes)
                 # Hashes cover whole rows even if only some columns are compared: equal rows are equal in those, too.
                 lines, extent_read = self._hashes(sides, held, extent)
-                looked, keys = self._tools.first_look(sides, held, lines, bucket, f"{folder}/candidates")
+                looked, keys = self._tools.first_look(sides, lines, bucket, f"{folder}/candidates")
             judged = _NOTHING
             if not keys.is_empty:
-                judged = self._tools.second_look(sides, held, extent, keys, folder, self._kept)
+                judged = self._tools.second_look(sides, extent, keys, folder, self._kept)
             self._check_end(held, extent)
             if self._kept is not None:
                 self._kept.keep()
@@ -207,7 +208,7 @@ class TableRun:
         folder = str(self._folder / f"round-{number}")
         with ExitStack() as stack:
             held, extent, sides = self._open(stack)
-            judged = self._tools.second_look(sides, held, extent, keys, folder, self._kept)
+            judged = self._tools.second_look(sides, extent, keys, folder, self._kept)
             self._check_end(held, extent)
         looked = Round(
             number=number,
@@ -239,11 +240,10 @@ class TableRun:
             self._fence_wait_s = pass_fence(self._job, self._bridge, held, rereads=self._table.rereads)
             extent = self._tools.brokers.extent(self._table.topic)
         sides = Sides(
-            self._job.source,
+            SourceRows(self._tools.spark, self._job.source, held, self._table, self._job.where, self._job.connections),
             self._table,
             RecordMoment(snapshot=held.snapshot),
             self._compared,
-            self._job.where,
             "topic",
             self._tools.origins.now(),
         )

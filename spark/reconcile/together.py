@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 from cdc.base.lsn import LSN
 from cdc.base.table_names import qualified
-from cdc.contract.jobspec.deployment import JobTable, PostgresSettings
+from cdc.contract.jobspec.deployment import JobTable
 from cdc.contract.jobspec.reconcile import ReconcileJob
 from cdc.spark.errors import JobError
 from cdc.spark.offsets import Extent
@@ -25,13 +25,13 @@ from cdc.spark.reconcile.candidates import FirstLook
 from cdc.spark.reconcile.comparison import CLOCK_MARGIN_MS, Comparison, Say, limited
 from cdc.spark.reconcile.failures import as_job_errors
 from cdc.spark.reconcile.ledger import PassDone, PassLedger, ranges
-from cdc.spark.reconcile.replica_run import recorded, replica_counts, replica_table
+from cdc.spark.reconcile.replica_run import replica_counts, replica_table
 from cdc.spark.reconcile.table_run import pass_fence
 from cdc.spark.reconcile.topic_records import RecordMoment
-from cdc.spark.reconcile.verdict import TableEvidence, kept_since_ms, why_unverifiable
+from cdc.spark.reconcile.verdict import TableEvidence, kept_since_ms, why_too_slow, why_unverifiable
 from cdc.spark.report.model import ReplicaCounts, Round
 from cdc.spark.source.held_snapshot import HeldSnapshot, hold_free
-from cdc.spark.source.rows import sizes_of
+from cdc.spark.source.rows import hashes_of_many, sizes_of
 
 _MOST_TABLES: Final = 100
 """How many tables go together: one query names them all, and one transaction locks them all."""
@@ -75,19 +75,19 @@ class Together:
         if job.passes > 1 or job.state is not None or job.where is not None or job.keys:
             return equal
         tables = [each for each in job.tables if each.qualified_name not in job.columns]
-        self._in_turn(job.source, {(each.namespace, each.name): each for each in tables}, self._with_topics)
+        self._in_turn(job.source.address, {(each.namespace, each.name): each for each in tables}, self._with_topics)
         if job.replica is not None:
             replicas = {each.replica: each for each in tables if each.replica is not None}
-            self._in_turn(job.replica, replicas, lambda batch: self._replicas(batch, equal))
+            self._in_turn(job.replica.address, replicas, lambda batch: self._replicas(batch, equal))
         return equal
 
-    def _in_turn(self, database: PostgresSettings, tables: _Names, look: Callable[[_Names], int]) -> None:
+    def _in_turn(self, database: str, tables: _Names, look: Callable[[_Names], int]) -> None:
         names = list(tables)
         for start in range(0, len(names), _MOST_TABLES):
             batch = {each: tables[each] for each in names[start : start + _MOST_TABLES]}
             if len(batch) == 1:  # a single table gains nothing
                 return
-            self._say(f"{len(batch)} tables of {database.database}: comparing the small ones together")
+            self._say(f"{len(batch)} tables of {database}: comparing the small ones together")
             try:
                 with as_job_errors():
                     equal = look(batch)
@@ -111,12 +111,12 @@ class Together:
             pass_fence(job, self._bridge, held, rereads=any(each.rereads for each in tables))
             extents = {each.topic: brokers.extent(each.topic) for each in tables}
             looks = self._tools.first_looks(
-                (job.source, held, tables),
+                hashes_of_many(self._tools.spark, job.source, held, tables, job.connections),
                 list(extents.values()),
                 RecordMoment(snapshot=held.snapshot),
                 self._tools.origins.now(),
             )
-            equal = self._equal(held, extents, looks)
+            equal = self._equal(held.taken_at, extents, looks)
         for table in tables:
             if table.topic in equal:
                 self._keep(table, held, extents[table.topic], equal[table.topic])
@@ -124,21 +124,21 @@ class Together:
 
     def _replicas(self, batch: _Names, found: dict[str, ReplicaCounts]) -> int:
         job, brokers = self._job, self._tools.brokers
-        assert job.replica is not None
+        assert self._tools.replica is not None
         with ExitStack() as stack:
-            held = stack.enter_context(hold_free(job.replica, list(batch)))
+            held = stack.enter_context(self._tools.replica.hold(list(batch), self._work / "replicas"))
             stack.enter_context(limited(self._tools.spark, job.max_snapshot_s, _SLOWER))
-            small = small_ones(sizes_of(held))
-            told = {each: recorded(held.connection, job.stream.name, batch[each], job.replica) for each in small}
-            exact = {each: lsn for each, (lsn, why_not) in told.items() if not why_not}
+            told = {each: held.recorded(batch[each]) for each in held.tables}
+            small = small_ones(held.sizes([each for each, (_, why_not) in told.items() if not why_not]))
+            exact = {each: told[each][0] for each in small}
             if not exact:
                 return 0
             lsn: LSN = next(iter(exact.values()))  # all were read from the same row, under the same snapshot
             tables = [replica_table(batch[each]) for each in exact]
             extents = {each.topic: brokers.extent(each.topic) for each in tables}
             moment = RecordMoment(lsn=lsn, by_position=self._bridge.may_be_late)
-            looks = self._tools.first_looks((job.replica, held, tables), list(extents.values()), moment, None)
-            equal = self._equal(held, extents, looks)
+            looks = self._tools.first_looks(held.hashes_of_many(tables), list(extents.values()), moment, None)
+            equal = self._equal(held.taken_at, extents, looks)
         for name in exact:
             table = batch[name]
             if table.topic in equal:
@@ -147,18 +147,17 @@ class Together:
         return len(equal)
 
     def _equal(
-        self, held: HeldSnapshot, extents: Mapping[str, Extent], looks: Mapping[str, FirstLook]
+        self, taken_at: float, extents: Mapping[str, Extent], looks: Mapping[str, FirstLook]
     ) -> dict[str, FirstLook]:
         """Returns the looks at tables that certainly equal their topics, by topic."""
         brokers, now_ms = self._tools.brokers, int(time.time() * 1000)
         brokers.refuse_another(*extents.values())
-        taken_ms = int((time.monotonic() - held.taken_at) * 1000)
+        taken_ms = int((time.monotonic() - taken_at) * 1000)
         equal = {}
         for topic, settings in brokers.settings_of(list(extents)).items():
             look = looks.get(topic, _NOTHING)
             kept_since = kept_since_ms(now_ms, int(settings["min.compaction.lag.ms"]), CLOCK_MARGIN_MS)
-            facts = TableEvidence(True, (), held.snapshot, taken_ms, int(settings["delete.retention.ms"]))
-            if look.is_equal(kept_since) and not why_unverifiable(facts):
+            if look.is_equal(kept_since) and not why_too_slow(taken_ms, int(settings["delete.retention.ms"])):
                 equal[topic] = look
         return equal
 

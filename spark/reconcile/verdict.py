@@ -239,10 +239,17 @@ def why_unverifiable(facts: TableEvidence) -> str | None:
             "the topic has transactions that the snapshot does not see yet (do they wait for a synchronous standby?),"
             " and the backfill left out the rows that they changed; compare again when they are visible"
         )
-    if facts.delete_retention_ms is not None and facts.reading_ms >= facts.delete_retention_ms:
-        return (
-            f"the scan ended {facts.reading_ms} ms after the snapshot, but tombstones are kept for only"
-            f" {facts.delete_retention_ms} ms (delete.retention.ms), so a delete may have gone unseen; use more"
-            " --passes, or raise topics.delete_retention_ms"
-        )
+    if facts.delete_retention_ms is not None:
+        return why_too_slow(facts.reading_ms, facts.delete_retention_ms)
     return None
+
+
+def why_too_slow(reading_ms: int, delete_retention_ms: int) -> str | None:
+    """Returns why no key can be judged if a tombstone may have come and gone during the scan; None if none can."""
+    if reading_ms < delete_retention_ms:
+        return None
+    return (
+        f"the scan ended {reading_ms} ms after the snapshot, but tombstones are kept for only"
+        f" {delete_retention_ms} ms (delete.retention.ms), so a delete may have gone unseen; use more"
+        " --passes, or raise topics.delete_retention_ms"
+    )

@@ -143,7 +143,7 @@ def connect(database: PostgresSettings, *, lock_timeout_s: float = 0) -> psycopg
     except psycopg.Error as error:
         # "from None", because the exception refers to the failed connection, which holds the password.
         raise SourceUnreadable(
-            f"cannot connect to {database.host}:{database.port}/{database.database}: {_first_line(error)}",
+            f"cannot connect to {database.address}: {_first_line(error)}",
             remedy="check with cdc check whether the server is up and the role may log in",
         ) from None
 

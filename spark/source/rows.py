@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 from urllib.parse import quote
 
 from pyspark.sql import DataFrame, SparkSession
@@ -13,8 +13,8 @@ from cdc.contract.jobspec.deployment import JobTable, PostgresSettings
 from cdc.spark.source.held_snapshot import PINNED, HeldSnapshot, reading
 from cdc.spark.source.sql import columns_json, condition, digest, hashed, key_json, literal, quoted, value_json
 
-_HASHES_DDL: Final = "key_hash bigint, value_hash bigint"
-_ROWS_DDL: Final = "key_hash bigint, key string, source_columns string, chosen boolean"
+HASHES_DDL: Final = "key_hash bigint, value_hash bigint"
+ROWS_DDL: Final = "key_hash bigint, key string, source_columns string, chosen boolean"
 EXCLUDED: Final = -1
 """A row that ``--where`` leaves out has ``EXCLUDED - value_hash`` in place of its ``value_hash``: a negative number."""
 
@@ -31,6 +31,31 @@ WHERE c.relkind = 'r'
 _BLOCK_BYTES: Final = 8_192
 _BLOCKS_A_TASK: Final = 16_384
 """How many blocks (128 MiB) a task reads: it takes a few seconds, so a lost worker costs only seconds."""
+
+
+class TableRows(Protocol):
+    """Reads the rows of one table of a source or replica, at a moment that is held."""
+
+    def hashes(self, bucket: tuple[int, int]) -> DataFrame:
+        """Reads every row as two numbers.
+
+        Args:
+            bucket: the number of a key bucket and how many there are; rows of other buckets are left out.
+
+        Returns:
+            ``key_hash``, ``value_hash`` bigint: 60 bits each, of the record key and of the value (see ``EXCLUDED``).
+        """
+
+    def rows(self, key_hashes: Sequence[int] | None) -> DataFrame:
+        """Reads whole rows.
+
+        Args:
+            key_hashes: the keys whose rows to read; None for all.
+
+        Returns:
+            ``key_hash`` bigint, ``key`` string (the record key), ``source_columns`` string (JSON array of texts),
+            ``chosen`` boolean (the row is to be compared).
+        """
 
 
 class SourceRows:
@@ -64,28 +89,13 @@ class SourceRows:
         self._connections = connections
 
     def hashes(self, bucket: tuple[int, int]) -> DataFrame:
-        """Reads every row as two numbers.
-
-        Args:
-            bucket: the number of a key bucket and how many there are; rows of other buckets are left out.
-
-        Returns:
-            ``key_hash``, ``value_hash`` bigint: 60 bits each, of the record key and of the value (see ``EXCLUDED``).
-        """
+        """Reads every row as two numbers."""
         number, count = bucket
         wanted = f" WHERE {hashed('k')} % {count} = {number}" if count > 1 else ""
-        return self._read(lambda heap: self._numbers(heap) + wanted, _HASHES_DDL)
+        return self._read(lambda heap: self._numbers(heap) + wanted, HASHES_DDL)
 
     def rows(self, key_hashes: Sequence[int] | None) -> DataFrame:
-        """Reads whole rows.
-
-        Args:
-            key_hashes: the keys whose rows to read; None for all.
-
-        Returns:
-            ``key_hash`` bigint, ``key`` string (the record key), ``source_columns`` string (JSON array of texts),
-            ``chosen`` boolean (the row is to be compared).
-        """
+        """Reads whole rows."""
         key = key_json(self._table)
         whole = f"{key} AS key, {columns_json(self._table.columns)} AS source_columns, {self._chosen} AS chosen"
         wanted = "" if key_hashes is None else f" AND {hashed(digest(key))} IN ({listed(key_hashes)})"
@@ -94,7 +104,7 @@ class SourceRows:
             lambda heap: (
                 f"SELECT block, {key_hash}, key, source_columns, chosen FROM ({self._select(whole, heap)}{wanted}) d"
             ),
-            _ROWS_DDL,
+            ROWS_DDL,
         )
 
     def _numbers(self, heap: tuple[str, str]) -> str:

@@ -59,6 +59,25 @@ class PostgresSettings(BaseModel):
     sslmode: str = "prefer"
     sslrootcert: str | None = None
 
+    @property
+    def address(self) -> str:
+        """``host:port/database``, for people."""
+        return f"{self.host}:{self.port}/{self.database}"
+
+
+class FileSettings(BaseModel):
+    """A replica in a file, and the database that reads it."""
+
+    model_config = STRICT
+
+    system: Literal["sqlite", "duckdb"]
+    path: str
+
+    @property
+    def address(self) -> str:
+        """The file's path, for people."""
+        return self.path
+
 
 class JobColumn(BaseModel):
     """A published column.

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from cdc.contract.jobspec.deployment import STRICT, JobTable, KafkaSettings, PostgresSettings, SparkSettings, Stream
+from cdc.contract.jobspec.deployment import (
+    STRICT,
+    FileSettings,
+    JobTable,
+    KafkaSettings,
+    PostgresSettings,
+    SparkSettings,
+    Stream,
+)
 
 
 class RepairedKeys(BaseModel):
@@ -27,7 +35,7 @@ class ReconcileJob(BaseModel):
         replica: the replica database; None to compare only source and topics.
         folder: where the report and the differing keys go; on a cluster, a place that all its machines share.
         where: SQL condition on the rows of source and replica; rows outside it are compared on neither side. Only for a
-            single table.
+            single table, and not with a replica in a file.
         columns: the columns to compare, by table; empty for all.
         fence_timeout_s: how long the bridge may take to publish what the snapshot sees.
         max_snapshot_s: how long one snapshot may be held: it keeps VACUUM from removing rows in the whole cluster.
@@ -52,7 +60,7 @@ class ReconcileJob(BaseModel):
     spark: SparkSettings
     kafka: KafkaSettings
     source: PostgresSettings
-    replica: PostgresSettings | None = None
+    replica: PostgresSettings | FileSettings | None = None
     stream: Stream
     tables: tuple[JobTable, ...]
     folder: str

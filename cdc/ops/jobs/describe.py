@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import psycopg
 import typer
@@ -22,7 +22,8 @@ from cdc.contract.jobspec import deployment as job
 from cdc.contract.kinds import Kind, kind_of_column
 from cdc.contract.pgtypes import sql_type
 from cdc.contract.record import TableSchema
-from cdc.sink.replica import ReplicaName, naming_of
+from cdc.sink.dialects import open_replica
+from cdc.sink.replica import ReplicaName
 
 _APPLICATION: Final = "cdc job"
 _DELIMITERS: Final = """
@@ -45,10 +46,10 @@ TOPIC_FORMS: Final[Mapping[Kind, job.ColumnKind]] = {
 
 
 class JobDeployment(NamedTuple):
-    """A deployment as jobs see it; ``replica`` is None without one on PostgreSQL."""
+    """A deployment as jobs see it; ``replica`` is None without a sink."""
 
     source: job.PostgresSettings
-    replica: job.PostgresSettings | None
+    replica: job.PostgresSettings | job.FileSettings | None
     kafka: job.KafkaSettings
     stream: job.Stream
     tables: tuple[job.JobTable, ...]
@@ -180,7 +181,7 @@ def _delimiters(conn: psycopg.Connection[Any], oids: Sequence[int]) -> dict[int,
 def _replica_names(config: Config, infos: Sequence[TableInfo]) -> dict[str, ReplicaName]:
     if config.sink is None:
         return {}
-    naming = naming_of(config.sink)
+    naming = open_replica(config, application_name=_APPLICATION).naming
     names = {}
     for info in infos:
         topic = state_topic(config, info.namespace, info.name)
@@ -189,9 +190,12 @@ def _replica_names(config: Config, infos: Sequence[TableInfo]) -> dict[str, Repl
     return names
 
 
-def _replica(config: Config) -> job.PostgresSettings | None:
-    if config.sink is None or config.sink.url is not None:
-        return None  # jobs reach a replica by JDBC, which this is for PostgreSQL only
+def _replica(config: Config) -> job.PostgresSettings | job.FileSettings | None:
+    if config.sink is None:
+        return None
+    if (path := config.sink.path) is not None:
+        system: Literal["sqlite", "duckdb"] = "sqlite" if str(config.sink.url).startswith("sqlite:") else "duckdb"
+        return job.FileSettings(system=system, path=str(path.absolute()))
     with connect(config.sink.connection(), application_name=_APPLICATION) as conn:
         return _address(conn.info, config.sink.password, "sink.dsn")
 
