@@ -28,7 +28,11 @@ from tests.support.names import unique
 
 _LOCK = Path(__file__).with_name("mariadb.lock")
 _SYSTEM_TABLES = ("mysql_system_tables.sql", "mysql_system_tables_data.sql")
-_OWNER = f"FLUSH PRIVILEGES;\nCREATE OR REPLACE USER root@'{HOST}';\nGRANT ALL ON *.* TO root@'{HOST}' WITH GRANT OPTION;\n"
+_OWNER = f"""
+FLUSH PRIVILEGES;
+CREATE OR REPLACE USER root@'{HOST}';
+GRANT ALL ON *.* TO root@'{HOST}' WITH GRANT OPTION;
+"""
 _SMALL = ("--innodb-log-file-size=8M", "--innodb-buffer-pool-size=64M", "--innodb-flush-log-at-trx-commit=0")
 
 
