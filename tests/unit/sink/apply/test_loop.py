@@ -12,11 +12,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from cdc.base.errors import TopicUnavailable, with_remedy
-from cdc.contract.ports import StoredRecord, TableHeld, TableRejected
+from cdc.contract.ports import BeginAnew, StoredRecord, TableHeld, TableRejected
 from cdc.kafka.replay.client import TopicMissing
 from cdc.sink.apply import loop
 from cdc.sink.apply.loop import run_mirror, wait_for_lock
-from cdc.sink.apply.topics import BeginAnew, RebuildOrder
+from cdc.sink.apply.topics import RebuildOrder
 from tests.unit.sink.apply.mirror import CONFIG
 
 RECORD = StoredRecord("t", 0, 7, b"k", b"{}", b"")

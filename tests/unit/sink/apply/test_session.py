@@ -10,8 +10,9 @@ from structlog.testing import capture_logs
 from cdc.base.errors import ConfigError, ReplicaRefused
 from cdc.base.lsn import LSN
 from cdc.contract.known_topic import KnownTopic
+from cdc.contract.ports import BeginAnew
 from cdc.contract.record import Lead, Position, SourceIdentity
-from cdc.sink.apply.topics import BeginAnew, RebuildOrder
+from cdc.sink.apply.topics import RebuildOrder
 from tests.unit.sink.apply.mirror import NOW, OTHER, PROGRESS, SCHEMAS, TOPIC, Mirror, at, backfill
 
 
