@@ -15,10 +15,11 @@ from cdc.base.errors import ReplicaRefused
 from cdc.base.lsn import LSN
 from cdc.base.waits import Waits
 from cdc.contract.header import HeaderStamp
+from cdc.contract.ports import BeginAnew
 from cdc.contract.record import SourceIdentity, TableSchema
 from cdc.sink.apply import session
 from cdc.sink.apply.loop import wait_for_lock
-from cdc.sink.apply.topics import BeginAnew, raise_set_back
+from cdc.sink.apply.topics import raise_set_back
 from tests.unit.sink.apply.mirror import OTHER, PROGRESS, SCHEMAS, TOPIC, Batch, Mirror, at, backfill
 
 REPLICA_REMEDY = "check the replica's load and disk; cdc status shows who holds a lock there"
