@@ -23,6 +23,7 @@ from tests.support import remedies, shared_broker
 from tests.support.bridge_process import CdcProcess
 from tests.support.deployment import Deploy, Deployment, deployed
 from tests.support.forked import ForkedCdc
+from tests.support.mariadb_server import MariadbServer
 from tests.support.names import OURS
 from tests.support.quick_java import make_default
 from tests.support.scheduling import LANES_FROM, SparkLane, longest_first
@@ -189,6 +190,13 @@ def registry(say: Say) -> Iterator[AnyRegistry]:
     server = open_registry(say=say)
     yield server
     server.close()
+
+
+@pytest.fixture(scope="session")
+def mariadb(say: Say) -> Iterator[MariadbServer]:
+    """The session's MariaDB, shared by all tests: take a database of your own (``fresh_mariadb``)."""
+    with MariadbServer.open(say=say) as server:
+        yield server
 
 
 @pytest.fixture

@@ -51,6 +51,10 @@ class TableHeld(Exception):
     """Somebody's lock keeps rows out of a topic's table; a new session goes on without it until the lock ends."""
 
 
+class BeginAnew(Exception):
+    """Something that the session relies on has changed: start another one from what the replica stores."""
+
+
 class TopicFacts(NamedTuple):
     """A topic as the brokers describe it now.
 

@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata, ListOffsetsResul
 from cdc.base.broker_log import BROKER_LOG, BROKERS_AWAY
 from cdc.base.errors import ConfigError, TopicRefused, TopicUnavailable
 from cdc.base.long_wait import told
+from cdc.kafka.client_threads import require_threads
 from cdc.kafka.leaders import LeaderEpochs, cut_off_brokers
 
 CONNECTING: Final[Mapping[str, Any]] = {
@@ -105,6 +106,7 @@ class BrokerAdmin(AdminClient):
 
     Raises:
         ConfigError: librdkafka knows no such option or value.
+        RuntimeError: this process gets no more threads.
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -119,6 +121,7 @@ class BrokerAdmin(AdminClient):
             "error_cb": self._reports.take,
         }
         self._refused_after_s = _REFUSED_AFTER_BACKOFFS * float(ours["reconnect.backoff.ms"]) / 1000
+        require_threads()
         try:
             super().__init__(ours, logger=BROKER_LOG)
         except KafkaException as error:

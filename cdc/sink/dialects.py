@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from pydantic import SecretStr
+
 from cdc.base import extras
-from cdc.base.config import Config
+from cdc.base.config import Config, replica_url
 from cdc.base.errors import ConfigError
 from cdc.sink.postgres.database import PostgresDatabase
 from cdc.sink.replica import ReplicaDatabase
@@ -34,8 +36,10 @@ def open_replica(
     """
     if config.sink is None:
         raise ConfigError("the configuration has no sink section", remedy="add sink: {dsn: …} to it, or sink: {url: …}")
-    if (path := config.sink.path) is not None:
-        return SqlDatabase(config.name, config.sink, _in_file(config.sink.url or "", path))
+    if (url := config.sink.url) is not None:
+        path = config.sink.path
+        dialect = _on_server(url, config.sink.password) if path is None else _in_file(url, path)
+        return SqlDatabase(config.name, config.sink, dialect)
     return PostgresDatabase(config.name, config.sink, application_name, on_wait)
 
 
@@ -47,3 +51,11 @@ def _in_file(url: str, path: Path) -> SqlDialect:
     from cdc.sink.sql.duckdb import DuckdbDialect
 
     return DuckdbDialect(path)
+
+
+def _on_server(url: str, password: SecretStr | None) -> SqlDialect:
+    extras.require("mariadb", "a replica in MariaDB")
+    # Imported here, because its library comes with the extra
+    from cdc.sink.sql.mariadb import MariadbDialect
+
+    return MariadbDialect(replica_url.server_of(url), "" if password is None else password.get_secret_value())

@@ -16,8 +16,8 @@ from cdc.sink.replica import ReplicaName
 
 INTERRUPTED: Final = "it was being rebuilt when it was stopped"
 _ASKED: Final = "the operator asked for it"
-_DROPPED: Final = "the replica table was gone"
-_STRIPPED: Final = "a column of the replica table was gone"
+DROPPED: Final = "the replica table was gone"
+STRIPPED: Final = "a column of the replica table was gone"
 _FORGOTTEN: Final = "what the sink had recorded of the table was gone"
 
 NO_CULPRIT: Final = {"stopped_key": None, "stopped_partition": None, "stopped_offset": None}
@@ -64,9 +64,9 @@ class FoundTable(NamedTuple):
         if not self.resumes:
             return self.reason or INTERRUPTED if self.is_rebuilt else told
         if self.is_created:
-            return _DROPPED
+            return DROPPED
         if self.is_stripped:
-            return _STRIPPED
+            return STRIPPED
         if told:
             return told
         if not self.is_recorded:

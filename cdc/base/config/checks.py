@@ -15,9 +15,6 @@ MAX_MESSAGE_BYTES = 45 * 1024 * 1024
 """The largest row. A history holds twice that, and Kafka's clients take answers up to 100 MB, brokers requests up to
 100 MiB."""
 
-REPLICA_FILES = ("sqlite", "duckdb")
-"""The databases in a file that a replica may be in."""
-
 _ALTERED = "exactly-once delivery depends on it, so the bridge sets it itself"
 _READER = "readers here keep their own offsets and read committed records only"
 RESERVED_OPTIONS: Mapping[str, str] = {
@@ -69,19 +66,6 @@ def present(text: str) -> str:
     """Refuses an empty text: it does not mean "default"."""
     if not text.strip():
         raise ValueError("must not be empty")
-    return text
-
-
-def replica_url(text: str) -> str:
-    """Checks the URL of a replica that is not on PostgreSQL."""
-    scheme, _, path = text.partition(":///")
-    if scheme == "postgresql":
-        raise ValueError("a replica on PostgreSQL is named by dsn")
-    if scheme not in REPLICA_FILES or not path.strip("/") or "?" in path:
-        known = " or ".join(f"{each}:///" for each in REPLICA_FILES)
-        raise ValueError(f"write {known} and the path of a file; an absolute path begins with a slash of its own")
-    if path == ":memory:":
-        raise ValueError("name a file: what is in memory ends with the process")
     return text
 
 

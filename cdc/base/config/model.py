@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from cdc.base.config import checks, masking, password_file
+from cdc.base.config import checks, masking, password_file, replica_url
 from cdc.base.config.debezium import DebeziumConfig
 from cdc.base.config.registry import RegistryConfig
 from cdc.base.config.serve import ServeConfig
@@ -256,11 +256,11 @@ class SinkConfig(BaseModel):
 
     dsn: _Dsn | None = None
     """libpq connection string or URL of a replica on PostgreSQL, best without the password."""
-    url: Annotated[str, AfterValidator(checks.replica_url)] | None = None
-    """Replica in another database, instead of dsn: sqlite:///shop.db or duckdb:///shop.duckdb. A relative path starts
-    at the configuration file."""
+    url: Annotated[str, AfterValidator(replica_url.check)] | None = None
+    """Replica in another database, instead of dsn: sqlite:///shop.db, duckdb:///shop.duckdb or
+    mariadb+pymysql://user@host/database. A relative path starts at the configuration file."""
     password: SecretStr | None = None
-    """Password of that user, kept out of dsn so that it is never printed."""
+    """Password of that user, kept out of dsn and url so that it is never printed."""
     password_file: str | None = None
     """File whose first line is the password; a relative path starts at the configuration file."""
     schema_name: Annotated[_Identifier, AfterValidator(checks.present)] | None = Field(default=None, alias="schema")
@@ -277,19 +277,19 @@ class SinkConfig(BaseModel):
         password_file.settle(self, info, "" if self.dsn is None else self.dsn.get_secret_value())
         checks.distinct_targets(self.tables)
         if self.url is not None:
-            if self.password is not None:
-                raise ValueError("a password is given, but only PostgreSQL needs one")
-            if self.schema_name is not None and self.url.startswith("sqlite"):
-                raise ValueError("schema: SQLite has no schemas; prefix sets tables apart")
-            scheme, _, path = self.url.partition(":///")
+            if self.password is not None and self.path is not None:
+                raise ValueError("a password is given, but a replica in a file needs none")
+            if self.schema_name is not None and not self.url.startswith("duckdb"):
+                sole = "SQLite has no schemas" if self.path else "url names the only database of the replica"
+                raise ValueError(f"schema: {sole}; prefix sets tables apart")
             directory = Path((info.context or {}).get("directory", ""))
-            object.__setattr__(self, "url", f"{scheme}:///{directory / path}")
+            object.__setattr__(self, "url", replica_url.settled(self.url, directory))
         return self
 
     @property
     def path(self) -> Path | None:
-        """The file that the replica is in; None if it is on PostgreSQL."""
-        return None if self.url is None else Path(self.url.partition(":///")[2])
+        """The file that the replica is in; None if it is on a server."""
+        return None if self.url is None else replica_url.file_of(self.url)
 
     def connection(self) -> dict[str, str]:
         """Returns arguments as ``SourceConfig.connection`` does.

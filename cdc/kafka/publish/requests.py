@@ -14,6 +14,7 @@ from cdc.contract.record import BackfillRequest, RepairRequest
 from cdc.contract.repair import repair_request_key, repair_request_value
 from cdc.kafka.acls import Acl
 from cdc.kafka.brokers import bad_option, connect, refused_connection
+from cdc.kafka.client_threads import require_threads
 from cdc.kafka.leaders import cut_off_brokers
 from cdc.kafka.publish.transactional import PRODUCER_SETTINGS
 
@@ -76,6 +77,7 @@ def _write(options: Mapping[str, Any], topic: str, records: Sequence[tuple[bytes
         "on_delivery": delivered,
         "error_cb": failed,
     }
+    require_threads()
     try:
         producer = Producer(settings, logger=BROKER_LOG)
     except KafkaException as error:

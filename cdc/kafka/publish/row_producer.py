@@ -23,6 +23,7 @@ from cdc.contract.cloud_events import CloudEvents
 from cdc.contract.header import HEADER_NAME
 from cdc.contract.record import Ready
 from cdc.kafka.brokers import bad_option, connect, refused_connection
+from cdc.kafka.client_threads import require_threads
 from cdc.kafka.leaders import cut_off_brokers
 from cdc.kafka.publish.first_records import FirstRecords
 from cdc.kafka.publish.transactional import PRODUCER_SETTINGS, TOO_LARGE, queue_kbytes
@@ -96,6 +97,7 @@ class RowProducer:
             "delivery.report.only.error": False,
             "error_cb": self._client_error,
         }
+        require_threads()
         try:
             self._producer = Producer(settings, logger=BROKER_LOG)
         except KafkaException as error:

@@ -21,6 +21,7 @@ from cdc.base.waits import KAFKA_REMEDY, WAITS
 from cdc.contract.header import HEADER_NAME
 from cdc.kafka.acls import BRIDGE_ON_TOPICS, Acl
 from cdc.kafka.brokers import CONNECTING, bad_option, connect, refused_connection
+from cdc.kafka.client_threads import require_threads
 from cdc.kafka.leaders import cut_off_brokers
 from cdc.kafka.publish.first_records import FirstRecords
 from cdc.kafka.publish.transaction_end import TransactionEndLog
@@ -114,6 +115,7 @@ class TransactionalProducer:
         self._cut_off = cut_off_brokers(options)
         self._cut_off_known = self._cut_off.found
         self._timeout_s = int(settings["transaction.timeout.ms"]) / 1_000
+        require_threads()
         try:
             self._producer = Producer(settings, logger=self._ends)
         except KafkaException as error:

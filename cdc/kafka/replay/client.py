@@ -11,6 +11,7 @@ from cdc.base.broker_log import BROKER_LOG, BROKERS_AWAY
 from cdc.base.errors import CdcError, TopicRefused, TopicUnavailable
 from cdc.kafka.acls import Acl
 from cdc.kafka.brokers import CONNECTING, BrokerAdmin, bad_option, refused_connection
+from cdc.kafka.client_threads import require_threads
 from cdc.kafka.leaders import cut_off_brokers
 
 REQUEST_TIMEOUT_S: Final = 10.0
@@ -54,7 +55,9 @@ def open_consumer(options: Mapping[str, Any], **settings: Any) -> Consumer:
 
     Raises:
         ConfigError: librdkafka knows no such option or value.
+        RuntimeError: this process gets no more threads.
     """
+    require_threads()
     try:
         return Consumer(
             {**_CONSUMER_SETTINGS, **options, **cut_off_brokers(options).bootstrap()}, logger=BROKER_LOG, **settings

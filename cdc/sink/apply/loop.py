@@ -18,11 +18,11 @@ from typing import Final
 import structlog
 
 from cdc.base.config import Config
-from cdc.contract.ports import ReplicaPlace, TableHeld, TableRejected
+from cdc.contract.ports import BeginAnew, ReplicaPlace, TableHeld, TableRejected
 from cdc.kafka.replay.client import TopicMissing
 from cdc.kafka.replay.reader import TopicReader
 from cdc.sink.apply.session import CutReport, MirrorSession, ReplicaJobs
-from cdc.sink.apply.topics import BeginAnew, RebuildOrder
+from cdc.sink.apply.topics import RebuildOrder
 
 __all__ = ["CutReport", "run_mirror", "wait_for_lock"]
 

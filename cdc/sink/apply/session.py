@@ -37,6 +37,7 @@ from cdc.contract.backfill import is_backfill_key, parse_backfill
 from cdc.contract.known_topic import named_topic, parse_known_topic
 from cdc.contract.naming import progress_topic, schemas_topic
 from cdc.contract.ports import (
+    BeginAnew,
     CutStanding,
     Partition,
     PreparedRows,
@@ -56,7 +57,7 @@ from cdc.kafka.replay.foreign import ForeignWatch
 from cdc.kafka.replay.horizon import why_anew
 from cdc.kafka.replay.loading import LoadingTopics
 from cdc.sink.apply.cut_judge import CutJudge
-from cdc.sink.apply.topics import BeginAnew, MirroredTopics, RebuildOrder
+from cdc.sink.apply.topics import MirroredTopics, RebuildOrder
 
 MAX_RECORDS: Final = 30_000
 MAX_BYTES: Final = 16 * 1024 * 1024

@@ -21,7 +21,7 @@ import structlog
 
 from cdc.base.errors import ConfigError
 from cdc.contract.known_topic import KnownTopic
-from cdc.contract.ports import RecordReader, ReplicaWriter, Restored, StoredRecord, TopicFacts
+from cdc.contract.ports import BeginAnew, RecordReader, ReplicaWriter, Restored, StoredRecord, TopicFacts
 from cdc.kafka.replay.backfills import StoredTopic
 from cdc.kafka.replay.cut import Cut, CutBuffer
 from cdc.kafka.replay.home import sifter
@@ -30,10 +30,6 @@ from cdc.kafka.replay.horizon import longest_absence_s, why_anew
 _LOOK_S: Final = 5.0
 
 log = structlog.get_logger("cdc.sink")
-
-
-class BeginAnew(Exception):
-    """Something that the session relies on has changed: start another one from what the replica stores."""
 
 
 def raise_set_back() -> NoReturn:

@@ -6,14 +6,26 @@ number of microseconds since 1970.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.mysql import LONGTEXT
+
+MARIADB_TABLE: Final[Mapping[str, Any]] = {
+    "mariadb_engine": "InnoDB",
+    "mariadb_row_format": "DYNAMIC",
+    "mariadb_charset": "utf8mb4",
+    # Tells `a`, `A` and `a ` apart
+    "mariadb_collate": "utf8mb4_nopad_bin",
+}
+"""Options of a table that only MariaDB reads, whatever its server's defaults are."""
 
 _metadata = sa.MetaData()
 
 # The longest names that the configuration and Kafka allow: MariaDB's keys need lengths
 _NAME, _TOPIC, _LSN = sa.String(48), sa.String(249), sa.String(20)
+_TEXT = sa.Text().with_variant(LONGTEXT(), "mariadb")
 
 cut: Final = sa.Table(
     "cdc_cut",
@@ -22,11 +34,12 @@ cut: Final = sa.Table(
     sa.Column("lsn", _LSN),
     sa.Column("applied_lsn", _LSN, nullable=False),
     sa.Column("commit_ts", sa.BigInteger, nullable=False),
-    sa.Column("system_identifier", sa.Text, nullable=False),
+    sa.Column("system_identifier", _TEXT, nullable=False),
     sa.Column("timeline", sa.BigInteger, nullable=False),
     sa.Column("database_oid", sa.BigInteger, nullable=False),
     sa.Column("applied_at", sa.BigInteger, nullable=False),
     sa.Column("caught_up_at", sa.BigInteger, nullable=False),
+    **MARIADB_TABLE,
 )
 
 partition_offset: Final = sa.Table(
@@ -36,7 +49,8 @@ partition_offset: Final = sa.Table(
     sa.Column("topic", _TOPIC, primary_key=True),
     sa.Column("partition", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("next_offset", sa.BigInteger, nullable=False),
-    sa.Column("topic_id", sa.Text, nullable=False),
+    sa.Column("topic_id", _TEXT, nullable=False),
+    **MARIADB_TABLE,
 )
 
 mirrored_table: Final = sa.Table(
@@ -44,16 +58,17 @@ mirrored_table: Final = sa.Table(
     _metadata,
     sa.Column("name", _NAME, primary_key=True),
     sa.Column("topic", _TOPIC, primary_key=True),
-    sa.Column("replica_table", sa.Text, nullable=False),
-    sa.Column("fingerprint", sa.Text, nullable=False),
-    sa.Column("state", sa.Text, nullable=False),
-    sa.Column("reason", sa.Text),
-    sa.Column("stopped_key", sa.Text),
+    sa.Column("replica_table", _TEXT, nullable=False),
+    sa.Column("fingerprint", _TEXT, nullable=False),
+    sa.Column("state", _TEXT, nullable=False),
+    sa.Column("reason", _TEXT),
+    sa.Column("stopped_key", _TEXT),
     sa.Column("stopped_partition", sa.Integer),
     sa.Column("stopped_offset", sa.BigInteger),
     sa.Column("rows_applied", sa.BigInteger, nullable=False),
-    sa.Column("seen_table", sa.Text),
+    sa.Column("seen_table", _TEXT),
     sa.Column("read_since", sa.BigInteger),
+    **MARIADB_TABLE,
 )
 
 TABLES: Final = (cut, partition_offset, mirrored_table)

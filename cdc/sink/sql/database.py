@@ -73,8 +73,9 @@ class SqlDatabase:
 
     def inspect(self, tables: Sequence[ReplicaName], source: SourceIdentity | None) -> Inspection:  # noqa: ARG002
         """Returns what the sink would find here, and changes nothing."""
-        schemas, lacks = sorted({name.schema for name in tables}), self._dialect.lacks()
+        schemas = sorted({name.schema for name in tables})
         with replica_errors(self._dialect, "opening it"):
+            lacks = self._dialect.lacks()
             # Nobody else can open what the running sink tells about: that it runs is proof enough
             is_told = self._dialect.told is not None and self._dialect.sole_writer(self._name).is_taken()
             if not lacks and not is_told and self._dialect.exists():

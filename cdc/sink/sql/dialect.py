@@ -87,12 +87,14 @@ class StoredTable(NamedTuple):
         primary_key: its columns; empty if there is none.
         keys: the columns of each unique index that tells all different values apart, the primary key among them.
         flaw: what keeps the sink from using the table, whatever its columns are; else empty.
+        remedy: what mends the flaw, if it is not to drop the table.
     """
 
     columns: Sequence[StoredColumn]
     primary_key: frozenset[str]
     keys: Collection[frozenset[str]]
     flaw: str = ""
+    remedy: str = ""
 
 
 class Blame(enum.Enum):
@@ -113,8 +115,19 @@ class Explained(NamedTuple):
 class SoleWriter(Protocol):
     """The lock of the one sink of a name."""
 
-    def take(self) -> bool:
-        """Become the one sink until ``release``. Returns False while another one is."""
+    def take(self, connection: sa.Connection) -> bool:
+        """Become the one sink until ``release``. Returns False while another one is.
+
+        Args:
+            connection: the session that will write the rows; no transaction is open.
+        """
+
+    def check(self, connection: sa.Connection) -> None:
+        """See, within the open transaction, that no other sink has taken the lock since; until its end, none can.
+
+        Raises:
+            ReplicaUnavailable: another one has.
+        """
 
     def release(self) -> None:
         """Let another sink begin. Does nothing if the lock was not taken."""
@@ -139,6 +152,10 @@ class SqlDialect(Protocol):
     @property
     def told(self) -> ToldState | None:
         """The place where a running sink tells its state; None if it can be read in the replica."""
+
+    @property
+    def commits_ddl(self) -> bool:
+        """Whether a change of a table commits the open transaction, so that there must be none."""
 
     @property
     def called(self) -> str:
@@ -172,12 +189,13 @@ class SqlDialect(Protocol):
     def sole_writer(self, name: str) -> SoleWriter:
         """Returns the lock of the one sink of this name."""
 
-    def form(self, sql_type: str, *, is_key: bool, stored: str | None = None) -> StorageForm | None:
+    def form(self, sql_type: str, *, of_key: int, stored: str | None = None) -> StorageForm | None:
         """Returns how a column holds the values of a source type.
 
         Args:
             sql_type: the source's type as ``__schemas`` spells it.
-            is_key: whether it is a key column, in which different texts have to stay different.
+            of_key: how many columns the key has, if this is one of them, in which different texts have to stay
+                different; else 0.
             stored: the type of the column that exists; None for a new one.
 
         Returns:
@@ -206,7 +224,9 @@ class SqlDialect(Protocol):
 def first_line(error: BaseException) -> str:
     """Returns the first line of the driver's message."""
     cause = error.orig if isinstance(error, sa.exc.DBAPIError) and error.orig is not None else error
-    lines = str(cause).strip().splitlines()
+    # Some drivers put a number before the words
+    words = cause.args[-1] if cause is not error and cause.args else cause
+    lines = str(words).strip().splitlines()
     return lines[0] if lines else type(cause).__name__
 
 

@@ -27,6 +27,7 @@ from cdc.contract.pgtypes import quote_identifier
 from cdc.sink.replica import Lack, NameRules, ReplicaName
 from cdc.sink.sql.control import TABLES
 from cdc.sink.sql.dialect import Blame, Explained, StorageForm, StoredColumn, StoredTable, array_form
+from cdc.sink.sql.exact_texts import Texts, is_wider
 from cdc.sink.sql.files import ANOTHER_FILE, NO_MEMORY, NO_PLACE, NO_ROOM, SideLock, StateFile, unwritable
 
 _DIALECT: Final = Dialect()
@@ -64,20 +65,13 @@ _MESSAGES: Final = (
 """What some of them mean, by their words: DuckDB has no codes."""
 
 
-def _matching(pattern: re.Pattern[str], what: str, text: str) -> str:
-    if pattern.fullmatch(text) is None:
-        raise ValueError(f"{text[:50]!r} is not {what}; if the values are right, make the replica's column VARCHAR")
-    return text
-
-
-def _checked(pattern: str, what: str) -> Callable[[str], str]:
-    return partial(_matching, re.compile(pattern), what)
+_TEXTS: Final = Texts("VARCHAR")
 
 
 def _moment(plain: re.Pattern[str], what: str, text: str) -> str:
     if not text.endswith(" BC"):
-        return _matching(plain, what, text)
-    date, *rest = _matching(plain, what, text.removesuffix(" BC")).split(" ")
+        return _TEXTS.matching(plain, what, text)
+    date, *rest = _TEXTS.matching(plain, what, text.removesuffix(" BC")).split(" ")
     return " ".join([date, "(BC)", *rest])
 
 
@@ -86,16 +80,16 @@ def _moments(time: str, what: str) -> Callable[[str], str]:
 
 
 def _hexadecimal(text: str) -> str:
-    return _matching(_HEX, "the hexadecimal form of bytes", text)[2:]
+    return _TEXTS.matching(_HEX, "the hexadecimal form of bytes", text)[2:]
 
 
 _HEX: Final = re.compile(r"\\x(?:[0-9a-f]{2})*")
 _TIME: Final = r" [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
-_INTEGER: Final = _checked("-?[0-9]+", "a whole number")
-_TEXT: Final = StorageForm("VARCHAR")
+_INTEGER: Final = _TEXTS.checked("-?[0-9]+", "a whole number")
+_TEXT: Final = StorageForm(_TEXTS.sql)
 
 DUCKDB_FORMS: Final[Mapping[Kind, StorageForm]] = {
-    Kind.BOOL: StorageForm("BOOLEAN", _checked("true|false", "a boolean")),
+    Kind.BOOL: StorageForm("BOOLEAN", _TEXTS.checked("true|false", "a boolean")),
     Kind.INT16: StorageForm("SMALLINT", _INTEGER),
     Kind.INT32: StorageForm("INTEGER", _INTEGER),
     Kind.INT64: StorageForm("BIGINT", _INTEGER),
@@ -116,7 +110,6 @@ _WIDER: Final[Mapping[str, frozenset[str]]] = {
     "BIGINT": frozenset({"HUGEINT"}),
 }
 _MOST_DIGITS: Final = 38
-_SCALED: Final = re.compile(r"[A-Za-z]+\(([0-9]+),([0-9]+)\)")
 
 
 class DuckdbDialect:
@@ -127,6 +120,7 @@ class DuckdbDialect:
     """
 
     called = "DuckDB"
+    commits_ddl = False
     grants = NO_PLACE
     table_options: Mapping[str, Any] = {}
     names = NameRules(folds_case=True, reserved=frozenset(ReplicaName("main", each.name) for each in TABLES))
@@ -162,17 +156,18 @@ class DuckdbDialect:
         """Returns the lock of the one sink of this name."""
         return SideLock(self._path, name)
 
-    def form(self, sql_type: str, *, is_key: bool, stored: str | None = None) -> StorageForm | None:
+    def form(self, sql_type: str, *, of_key: int, stored: str | None = None) -> StorageForm | None:
         """Returns how a column holds the values of a source type; None if one of type ``stored`` changes them."""
         kind, is_array, _ = kind_of(sql_type)
         text = array_form(kind, _TEXT.sql) if is_array else _TEXT
         # 0 and -0 are different keys in the topic and one to DuckDB
-        made = text if is_array or (is_key and kind in FLOATS) else _decimal(sql_type) or DUCKDB_FORMS[kind]
+        scaled = _TEXTS.decimals(sql_type, digits=_MOST_DIGITS, scale=_MOST_DIGITS)
+        made = text if is_array or (of_key and kind in FLOATS) else scaled or DUCKDB_FORMS[kind]
         if stored in (None, made.sql):
             return made
         if stored == _TEXT.sql:
             return text
-        return made._replace(sql=stored) if _is_wider(made.sql, stored or "") else None
+        return made._replace(sql=stored) if is_wider(_WIDER, made.sql, stored or "") else None
 
     def stored(self, connection: sa.Connection, name: ReplicaName) -> StoredTable | None:
         """Returns what the catalog says about a table."""
@@ -228,30 +223,6 @@ class DuckdbDialect:
             f"duckdb:///{self._path}", poolclass=sa.pool.NullPool, connect_args={"read_only": read_only}
         )
         return engine.connect()
-
-
-def _decimal(sql_type: str) -> StorageForm | None:
-    """Returns how a column holds numbers of a fixed precision; None for other types, and where DuckDB has too few
-    digits."""
-    match = _SCALED.fullmatch(sql_type)
-    if match is None or kind_of(sql_type).kind is not Kind.DECIMAL:
-        return None
-    precision, scale = map(int, match.groups())
-    if not scale <= precision <= _MOST_DIGITS:
-        return None
-    fraction = rf"\.[0-9]{{{scale}}}" if scale else ""
-    what = f"a number that DECIMAL({precision},{scale}) holds"
-    return StorageForm(f"DECIMAL({precision},{scale})", _checked(rf"-?[0-9]+{fraction}", what))
-
-
-def _is_wider(made: str, stored: str) -> bool:
-    """Returns whether a type holds all values of another, with the same digits."""
-    if stored in _WIDER.get(made, ()):
-        return True
-    narrow, wide = _SCALED.fullmatch(made), _SCALED.fullmatch(stored)
-    if narrow is None or wide is None:
-        return False
-    return narrow[2] == wide[2] and int(narrow[1]) <= int(wide[1])
 
 
 def _unnested(column: sa.Column[Any]) -> str:

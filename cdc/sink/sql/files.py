@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import sqlalchemy as sa
+
 from cdc.sink.replica import Lack
 
 NO_PLACE: Final = "create the folder that sink.url names, and let the sink's user write to it and to the file"
@@ -32,7 +34,7 @@ class SideLock:
         self._path = replica.with_name(f"{replica.name}.{name}.lock")
         self._file: int | None = None
 
-    def take(self) -> bool:
+    def take(self, connection: sa.Connection | None = None) -> bool:  # noqa: ARG002 - of the protocol
         """Takes the lock until ``release``; returns False while another session has it.
 
         Raises:
@@ -42,6 +44,9 @@ class SideLock:
             return True
         self._file = _locked(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), fcntl.LOCK_EX)
         return self._file is not None
+
+    def check(self, connection: sa.Connection) -> None:
+        """Does nothing: as long as the file is open, the system gives nobody else the lock."""
 
     def release(self) -> None:
         """Releases the lock if this session has it."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 import structlog
 
+from cdc.base.crashpoints import reach
+from cdc.base.errors import ReplicaUnavailable
 from cdc.contract.ports import Beginning, CutStanding, ReplicaTable, StoredRecord, TableRejected
 from cdc.contract.record import TableSchema
 from cdc.contract.table_states import TableEvent, TableState, at_cut
@@ -20,8 +22,20 @@ from cdc.sink.replica import ReplicaName, ReplicaNaming
 from cdc.sink.sql.batch import Row, RowsTable
 from cdc.sink.sql.control import cut, microseconds, mirrored_table, partition_offset, seconds
 from cdc.sink.sql.dialect import Blame, SqlDialect, blamed, first_line
-from cdc.sink.sql.tables import establish, table_of
-from cdc.sink.taking_up import INTERRUPTED, NO_CULPRIT, FoundTable, culprit, foreign_rows, is_stripped
+from cdc.sink.sql.tables import TablePlan, plan_table, table_of
+from cdc.sink.taking_up import (
+    DROPPED,
+    INTERRUPTED,
+    NO_CULPRIT,
+    STRIPPED,
+    FoundTable,
+    culprit,
+    foreign_rows,
+    is_stripped,
+)
+
+_KEYS: Final = "cdc_seen_"
+"""Begins the name of each table of keys."""
 
 log = structlog.get_logger("cdc.sink")
 
@@ -56,13 +70,11 @@ class MetKeys:
             self._dialect.load(self._connection, self._remember, self._rows.keys_of(rows))
 
     def finish(self) -> int:
-        """Deletes the rows whose keys were not met. Returns how many they were."""
+        """Deletes the rows whose keys were not met, and leaves it to ``drop`` to end. Returns how many they were."""
         table = self._rows.table
         same = [self._keys.c[each] == table.c[each] for each in self._rows.key]
         is_met = sa.exists(sa.select(sa.literal(1)).select_from(self._keys).where(*same)).correlate(table)
-        gone = self._connection.execute(sa.delete(table).where(~is_met)).rowcount
-        self.drop()
-        return gone
+        return self._connection.execute(sa.delete(table).where(~is_met)).rowcount
 
     def drop(self) -> None:
         """Drops the table of keys."""
@@ -100,6 +112,7 @@ class SqlRegistry:
         self._created: set[str] = set()
         self._stripped: set[str] = set()
         self._met: dict[str, MetKeys] = {}
+        self._spent: list[MetKeys] = []
         self._schemas: dict[str, list[TableSchema]] = {}
         self._names: dict[str, ReplicaName] = {}
         self._active: dict[str, RowsTable] = {}
@@ -124,6 +137,13 @@ class SqlRegistry:
     def met(self) -> Mapping[str, MetKeys]:
         """The keys that a rebuild has met so far, by topic."""
         return self._met
+
+    def knows(self, schemas: Iterable[TableSchema]) -> bool:
+        """Returns whether these definitions change nothing: each is the newest one of its topic."""
+        return all(
+            each.topic in self._schemas and self._schemas[each.topic][-1] == each and not self._is_retired(each.topic)
+            for each in schemas
+        )
 
     def learn(self, schemas: Iterable[TableSchema]) -> frozenset[str]:
         """Takes definitions in the order in which they were used, and creates or widens replica tables for them.
@@ -215,17 +235,25 @@ class SqlRegistry:
             else:
                 self._records.move(topic, *events)
 
+    def drop_spent(self) -> None:
+        """Drops the tables of keys of rebuilds that have ended. The cut that says so is committed."""
+        while self._spent:
+            self._spent.pop().drop()
+
+    def drop_strays(self) -> None:
+        """Drops tables of keys that a crash has left and that no sink's record names."""
+        found = [each for each in sa.inspect(self._connection).get_table_names() if each.startswith(_KEYS)]
+        if found:
+            # Asked afterwards: a sink records the name of such a table before it creates one
+            named = self._connection.scalars(sa.select(mirrored_table.c.seen_table)).all()
+            for name in set(found) - set(named):
+                self._connection.execute(sa.schema.DropTable(table_of(ReplicaName("", name), ()), if_exists=True))
+
     def _begin_at_zero(self, topic: str, why: str, holds_rows: bool, now: float) -> None:
         """Reads from the first offset. Existing rows stay until it is known that the topic does not have them."""
         name = _keys_table(self._name, topic)
-        met = MetKeys(self._connection, self._dialect, name, self._active[topic])
         self._met.pop(topic, None)
-        if holds_rows:
-            met.begin()
-            self._met[topic], self._keys_tables[topic] = met, name
-        else:
-            met.drop()
-            self._keys_tables.pop(topic, None)
+        self._keys_tables.pop(topic, None)
         if why:
             log.warning(
                 "rebuilding a table from its topic",
@@ -233,15 +261,36 @@ class SqlRegistry:
                 reason=why,
                 remedy="wait: the topic holds all of its rows; `cdc status` says how far",
             )
-        self._connection.execute(
-            sa.delete(partition_offset).where(partition_offset.c.name == self._name, partition_offset.c.topic == topic)
-        )
+        # Before the table of keys is empty: a crash after that must not let a former rebuild go on with it
         self._records.move(
             topic,
             TableEvent.READ_AGAIN if why else TableEvent.READ,
             reason=why or None,
             read_since=microseconds(now),
             seen_table=name if holds_rows else None,
+        )
+        self._forget_offsets(topic)
+        met = MetKeys(self._connection, self._dialect, name, self._active[topic])
+        reach("sink.before_keys_made")
+        if holds_rows:
+            met.begin()
+            self._met[topic], self._keys_tables[topic] = met, name
+        else:
+            met.drop()
+
+    def _owe(self, topic: str, why: str) -> None:
+        """Records that the topic must be read from the first offset, before a table is made that does not show it."""
+        if topic in self._active:
+            raise ReplicaUnavailable(
+                f"replica table {self._tables[topic].name} was dropped or altered under the running sink: {why}",
+                remedy="wait: the sink checks its tables again; if this repeats, find out who alters them",
+            )
+        self._records.move(topic, TableEvent.READ_AGAIN, reason=why, seen_table=_keys_table(self._name, topic))
+        self._forget_offsets(topic)
+
+    def _forget_offsets(self, topic: str) -> None:
+        self._connection.execute(
+            sa.delete(partition_offset).where(partition_offset.c.name == self._name, partition_offset.c.topic == topic)
         )
 
     def _join(self, topic: str) -> None:
@@ -250,6 +299,7 @@ class SqlRegistry:
         try:
             if met is not None:
                 gone = met.finish()
+                self._spent.append(met)
         except sa.exc.DBAPIError as error:
             if blamed(self._dialect, error).blame is not Blame.ROWS:
                 raise
@@ -280,10 +330,14 @@ class SqlRegistry:
         if topic in self._stopped:
             return
         try:
-            made = establish(self._connection, self._dialect, name, schemas)
+            plan = plan_table(self._connection, self._dialect, name, schemas)
         except TableRefused as error:
             self.stop(topic, str(error))
             return
+        is_former = self._established.get(topic) in former_definitions(schemas)
+        self._prepare(topic, plan, is_emptied=is_former or plan.is_rekeyed)
+        try:
+            plan.carry_out(self._connection)
         except sa.exc.DBAPIError as error:
             if blamed(self._dialect, error).blame is not Blame.ROWS:
                 raise
@@ -292,25 +346,36 @@ class SqlRegistry:
                 f"replica table {name} cannot be created or widened: {first_line(error)}",
                 remedy="change or drop the replica table so that it can be made, then restart the sink",
             ) from error
-        rows = RowsTable(self._dialect, name, schemas, made.columns)
-        is_emptied = made.is_emptied
-        if not is_emptied and self._established.get(topic) in former_definitions(schemas):
-            self._connection.execute(sa.delete(rows.table))
-            is_emptied = True
-        if made.is_new:
-            self._created.add(topic)
-        if is_stripped(self._established.get(topic, ""), schemas, made.added):
-            self._stripped.add(topic)
-        self._records.update(topic, fingerprint=newest.fingerprint)
-        self._established[topic] = newest.fingerprint
+        reach("sink.after_table_changed")
+        rows = RowsTable(self._dialect, name, schemas, plan.columns)
         self._active[topic] = rows
         if topic in self._met:
             self._met[topic] = MetKeys(self._connection, self._dialect, _keys_table(self._name, topic), rows)
-        if is_emptied:
+        if is_former or plan.is_rekeyed:
             self._begin_anew(topic)
+        if is_former and not plan.is_rekeyed:
+            self._connection.execute(sa.delete(rows.table))
+        # Last of all: until then, another session does the same again
+        self._records.update(topic, fingerprint=newest.fingerprint)
+        self._established[topic] = newest.fingerprint
+
+    def _prepare(self, topic: str, plan: TablePlan, *, is_emptied: bool) -> None:
+        """Notes what is to become of a table, and records what the table itself will not show afterwards."""
+        was_stripped = is_stripped(self._established.get(topic, ""), self._schemas[topic], plan.added)
+        if was_stripped:
+            self._stripped.add(topic)
+        if plan.is_new:
+            self._created.add(topic)
+        if topic in self._recorded and plan.is_new:
+            self._owe(topic, DROPPED)
+        elif topic in self._recorded and was_stripped:
+            self._owe(topic, STRIPPED)
+        elif is_emptied:
+            self._records.move(topic, TableEvent.EMPTIED)
+        reach("sink.before_table_changed")
 
     def _begin_anew(self, topic: str) -> None:
-        """Notes that the table's rows were deleted, before the cut that says so."""
+        """Notes that the table's rows are deleted, before the cut that says so."""
         self._emptied.add(topic)
         self._records.move(topic, TableEvent.EMPTIED)
         if topic in self._keys_tables:  # with columns of the former key, perhaps
@@ -326,4 +391,4 @@ class SqlRegistry:
 
 def _keys_table(name: str, topic: str) -> str:
     """Returns the name of the table of keys for a topic of a sink."""
-    return f"cdc_seen_{blake2b(f'{name}/{topic}'.encode(), digest_size=8).hexdigest()}"
+    return f"{_KEYS}{blake2b(f'{name}/{topic}'.encode(), digest_size=8).hexdigest()}"

@@ -101,6 +101,7 @@ class SqliteDialect:
 
     called = "SQLite"
     told = None
+    commits_ddl = False
     grants = NO_PLACE
     table_options: Mapping[str, Any] = {"sqlite_strict": True}
     names = NameRules(
@@ -140,14 +141,14 @@ class SqliteDialect:
         """Returns the lock of the one sink of this name."""
         return SideLock(self._path, name)
 
-    def form(self, sql_type: str, *, is_key: bool, stored: str | None = None) -> StorageForm | None:
+    def form(self, sql_type: str, *, of_key: int, stored: str | None = None) -> StorageForm | None:
         """Returns how a column holds the values of a source type; None if one of type ``stored`` changes them."""
         kind, is_array, _ = kind_of(sql_type)
         if is_array:
             form = text = array_form(kind, _TEXT.sql)
         else:
             # 0 and -0 are different keys in the topic and one to SQLite
-            form, text = _TEXT if is_key and kind in FLOATS else SQLITE_FORMS[kind], _TEXT
+            form, text = _TEXT if of_key and kind in FLOATS else SQLITE_FORMS[kind], _TEXT
         if stored in (None, form.sql, _ANY.sql) or (form.sql, stored) == (_INTEGER.sql, "INT"):
             return form
         return text if stored == _TEXT.sql else None

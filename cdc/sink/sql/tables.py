@@ -37,53 +37,63 @@ class MirroredColumn(NamedTuple):
     is_generated: bool
 
 
-class EstablishedTable(NamedTuple):
-    """What ``establish`` found or made.
+class TablePlan(NamedTuple):
+    """What a replica table is to become.
 
     Attributes:
-        columns: the mirrored columns of the replica table.
-        added: the columns that were added to a table that existed.
-        is_new: the table did not exist.
-        is_emptied: it was made anew, because it has another key now.
+        columns: its mirrored columns.
+        added: the columns that are added to a table that exists.
+        is_new: the table does not exist.
+        is_rekeyed: it is made anew, because it has another key now.
+        statements: change the table, one after the other. Where each commits by itself, a crash may leave some
+            undone: a plan that is made again then has the others.
     """
 
     columns: Sequence[MirroredColumn]
     added: Sequence[str]
     is_new: bool
-    is_emptied: bool
+    is_rekeyed: bool
+    statements: Sequence[sa.schema.ExecutableDDLElement | str]
+
+    def carry_out(self, connection: sa.Connection) -> None:
+        """Changes the table."""
+        for each in self.statements:
+            if isinstance(each, str):
+                connection.exec_driver_sql(each)
+            else:
+                connection.execute(each)
 
 
-def establish(
+def plan_table(
     connection: sa.Connection, dialect: SqlDialect, name: ReplicaName, schemas: Sequence[TableSchema]
-) -> EstablishedTable:
-    """Creates or widens the replica table so that it fits all definitions of its topic.
+) -> TablePlan:
+    """Returns how the replica table is to be created or widened so that it fits all definitions of its topic.
 
     Args:
-        connection: to the replica; the caller commits.
+        connection: to the replica; nothing is changed there.
         dialect: of the replica.
         name: the replica table's name.
         schemas: in the order in which they were used, at least one.
 
     Raises:
-        TableRefused: the existing table cannot hold the topic's state. Nothing was changed.
+        TableRefused: the existing table cannot hold the topic's state.
     """
     wanted, key = wanted_columns(schemas), schemas[-1].key
     fold = str.lower if dialect.names.folds_case else str
     _refuse_alike(dialect, schemas[-1], wanted, fold)
     stored = dialect.stored(connection, name)
-    is_new = stored is None
     is_rekeyed = stored is not None and _has_former_key(stored, schemas, fold)
+    if stored is not None and not is_rekeyed:
+        return _fitted(connection, dialect, name, schemas, stored)
+    forms = {each: dialect.form(sql_type, of_key=_share(each, key)) for each, sql_type in wanted.items()}
+    columns = [_mirrored(each, wanted, forms) for each in wanted]
+    statements: list[sa.schema.ExecutableDDLElement | str] = []
     if is_rekeyed:
-        connection.execute(sa.schema.DropTable(table_of(name, ())))
-        stored = None
-    if stored is None:
-        forms = {column: dialect.form(sql_type, is_key=column in key) for column, sql_type in wanted.items()}
-        columns = [_mirrored(column, wanted, forms) for column in wanted]
-        if dialect.names.schema is None:
-            connection.execute(sa.schema.CreateSchema(name.schema, if_not_exists=True))
-        connection.execute(sa.schema.CreateTable(table_of(name, columns, key, **dialect.table_options)))
-        return EstablishedTable(columns, [], is_new, is_rekeyed)
-    return _fitted(connection, dialect, name, schemas, stored)
+        statements.append(sa.schema.DropTable(table_of(name, ())))
+    if dialect.names.schema is None:
+        statements.append(sa.schema.CreateSchema(name.schema, if_not_exists=True))
+    statements.append(sa.schema.CreateTable(table_of(name, columns, key, **dialect.table_options)))
+    return TablePlan(columns, [], not is_rekeyed, is_rekeyed, statements)
 
 
 def table_of(name: ReplicaName, columns: Sequence[MirroredColumn], key: Sequence[str] = (), **options: Any) -> sa.Table:
@@ -99,14 +109,15 @@ def _fitted(
     name: ReplicaName,
     schemas: Sequence[TableSchema],
     stored: StoredTable,
-) -> EstablishedTable:
-    """Adds missing columns to a table that exists. Refuses it before that if it does not match."""
+) -> TablePlan:
+    """Returns how missing columns are added to a table that exists. Refuses it if it does not match."""
     wanted, key = wanted_columns(schemas), schemas[-1].key
     fold = str.lower if dialect.names.folds_case else str
     quote = connection.dialect.identifier_preparer.quote_identifier
     table = f"{quote(name.schema)}.{quote(name.table)}"
     if stored.flaw:
-        raise TableRefused(f"replica table {name} {stored.flaw}", remedy=f"DROP TABLE {table};  {_THEN}")
+        mended = stored.remedy or f"DROP TABLE {table};"
+        raise TableRefused(f"replica table {name} {stored.flaw}", remedy=f"{mended}  {_THEN}")
     if frozenset(map(fold, key)) not in [frozenset(map(fold, each)) for each in stored.keys]:
         listed = ", ".join(map(quote, key))
         raise TableRefused(
@@ -118,7 +129,7 @@ def _fitted(
     forms: dict[str, StorageForm | None] = {}
     for column, sql_type in wanted.items():
         found = there.get(fold(column))
-        forms[column] = dialect.form(sql_type, is_key=column in key, stored=found and found.sql)
+        forms[column] = dialect.form(sql_type, of_key=_share(column, key), stored=found and found.sql)
         if forms[column] is None and found is not None:
             raise TableRefused(
                 f"column {column!r} of replica table {name} has type {found.sql or 'none'}, and the source's is "
@@ -131,10 +142,16 @@ def _fitted(
     generated = {name for name, each in there.items() if each.is_generated}
     columns = [_mirrored(column, wanted, forms, is_generated=fold(column) in generated) for column in wanted]
     added = [each for each in columns if fold(each.name) not in there]
-    for described in table_of(name, added).columns:
-        spelled = sa.schema.CreateColumn(described).compile(dialect=connection.dialect)
-        connection.exec_driver_sql(f"ALTER TABLE {table} ADD COLUMN {spelled}")
-    return EstablishedTable(columns, [each.name for each in added], False, False)
+    spelled = [
+        sa.schema.CreateColumn(each).compile(dialect=connection.dialect) for each in table_of(name, added).columns
+    ]
+    statements = [f"ALTER TABLE {table} ADD COLUMN {each}" for each in spelled]
+    return TablePlan(columns, [each.name for each in added], False, False, statements)
+
+
+def _share(column: str, key: Sequence[str]) -> int:
+    """Returns how many columns the key has, if this is one of them; else 0."""
+    return len(key) if column in key else 0
 
 
 def _mirrored(

@@ -19,7 +19,16 @@ import sqlalchemy as sa
 from cdc.base.crashpoints import reach
 from cdc.base.errors import ReplicaUnavailable
 from cdc.base.lsn import LSN
-from cdc.contract.ports import Beginning, CutStanding, Partition, ReplicaTable, Restored, StoredRecord, TableRejected
+from cdc.contract.ports import (
+    BeginAnew,
+    Beginning,
+    CutStanding,
+    Partition,
+    ReplicaTable,
+    Restored,
+    StoredRecord,
+    TableRejected,
+)
 from cdc.contract.record import Progress, SourceIdentity, TableSchema
 from cdc.sink.rejections import RecordRejected
 from cdc.sink.replica import ReplicaNaming
@@ -65,7 +74,7 @@ class SqlReplica:
             ReplicaRefused: the lock's file cannot be written.
         """
         with replica_errors(self._dialect, "taking the lock of the one sink"):
-            return self._sole.take()
+            return self._sole.take(self._connection)
 
     def close(self) -> None:
         """Closes the session and so rolls back its open transaction. Only then may another sink begin."""
@@ -79,6 +88,7 @@ class SqlReplica:
             self._registry = SqlRegistry(
                 self._connection, self._dialect, self._name, self._naming, self._initially_stopped
             )
+            self._registry.drop_strays()
             row = self._connection.execute(sa.select(cut).where(cut.c.name == self._name)).first()
             rows = self._connection.execute(
                 sa.select(partition_offset).where(partition_offset.c.name == self._name)
@@ -102,10 +112,14 @@ class SqlReplica:
             The topics that begin anew: the rows of their tables are deleted.
 
         Raises:
+            BeginAnew: this cannot be part of the open transaction, so nothing is left of that. Another session learns
+                these definitions before it writes.
             TableRejected: the database refuses to create or widen a table.
             ReplicaUnavailable: nothing of the open transaction is left.
         """
         with replica_errors(self._dialect, "creating replica tables"):
+            if not self._registry.knows(schemas):
+                self._leave_transaction()
             emptied = self._registry.learn(schemas)
             self._settle()
         return emptied
@@ -124,9 +138,11 @@ class SqlReplica:
         """Takes up a topic and decides whether its table is rebuilt, as part of the open transaction if there is one.
 
         Raises:
+            BeginAnew: as for ``learn``.
             ReplicaUnavailable: nothing of the open transaction is left.
         """
         with replica_errors(self._dialect, "taking up a table"):
+            self._leave_transaction()
             beginning = self._registry.begin(topic, resumes=resumes, why_anew=why_anew, is_asked=is_asked, now=now)
             if beginning == "anew":
                 self._forget_offsets(topic)
@@ -223,6 +239,7 @@ class SqlReplica:
             microseconds(standing.caught_up_at),
         )
         with replica_errors(self._dialect, "recording a cut"):
+            self._sole.check(self._connection)
             self._dialect.load(self._connection, self._upsert_cut, [row])
             if moved:
                 rows = [(self._name, *each, offset, self._topic_ids[each[0]]) for each, offset in moved.items()]
@@ -230,6 +247,9 @@ class SqlReplica:
             self._registry.applied(self._written, standing)
             reach("sink.before_replica_commit")
             self._end()
+            reach("sink.before_keys_dropped")
+            self._registry.drop_spent()
+            self._connection.commit()
         self._offsets.update(moved)
         reach("sink.after_replica_commit")
 
@@ -290,12 +310,20 @@ class SqlReplica:
     def _forget_offsets(self, topic: str) -> None:
         self._offsets = {each: offset for each, offset in self._offsets.items() if each[0] != topic}
 
+    def _leave_transaction(self) -> None:
+        """Sees that tables may be changed now. If there are rows that the change would commit, the session is over."""
+        if self._is_open and self._dialect.commits_ddl:
+            self._connection.rollback()
+            raise BeginAnew
+        self._sole.check(self._connection)
+
     def _settle(self) -> None:
         """Commits, unless rows are waiting for their cut."""
         if not self._is_open:
             self._end()
 
     def _end(self) -> None:
+        self._sole.check(self._connection)
         self._connection.commit()
         self._is_open = False
         self._written.clear()

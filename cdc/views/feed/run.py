@@ -12,10 +12,10 @@ import structlog
 from cdc.base.config import Config
 from cdc.base.daemon.supervise import supervise
 from cdc.base.daemon.worker import Worker
+from cdc.contract.ports import BeginAnew
 from cdc.kafka.replay.client import TopicMissing
 from cdc.kafka.replay.reader import TopicReader
 from cdc.sink.apply.loop import CutReport, run_mirror, wait_for_lock
-from cdc.sink.apply.topics import BeginAnew
 from cdc.views.feed.meter import FeedMeter
 from cdc.views.feed.stores import TABLES, TOPICS, ViewStores, wanted_view
 from cdc.views.feed.topics import TopicSession

@@ -20,9 +20,9 @@ from typing import Final
 
 import structlog
 
-from cdc.contract.ports import Partition, RecordReader, TopicFacts
+from cdc.contract.ports import BeginAnew, Partition, RecordReader, TopicFacts
 from cdc.kafka.replay.horizon import ClockWatch, longest_absence_s, why_anew
-from cdc.sink.apply.topics import BeginAnew, raise_set_back
+from cdc.sink.apply.topics import raise_set_back
 from cdc.views.table.topic_writer import TopicWriter
 
 _RECORDS_PER_POLL: Final = 5_000

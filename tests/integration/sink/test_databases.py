@@ -23,11 +23,12 @@ from cdc.base.errors import ReplicaRefused, ReplicaUnavailable
 from cdc.base.lsn import LSN
 from cdc.bridge.source.slot import identify
 from cdc.contract.header import DELETE, UPDATE, HeaderStamp
-from cdc.contract.ports import CutStanding, ReplicaWriter, StoredRecord, TableRejected
+from cdc.contract.ports import BeginAnew, CutStanding, ReplicaWriter, StoredRecord, TableRejected
 from cdc.contract.record import Progress, SchemaColumn, SourceIdentity, TableSchema
 from cdc.sink.dialects import open_replica
 from cdc.sink.rejections import RecordRejected
 from cdc.sink.replica import ReplicaDatabase, ReplicaName, SinkStatus, TableStatus
+from tests.support.mariadb_server import MariadbDatabase, MariadbServer, fresh_mariadb
 from tests.support.names import unique
 from tests.support.servers import Database
 from tests.support.topic_writer import SOURCE
@@ -192,24 +193,6 @@ class ReplicaContract:
             apply(writer, 200, record(2, "b", 1)._replace(value=b'{"id":2,"name":"b","size":9007199254740993}'))
         assert replica.rows("items") == [(1, "a", None), (2, "b", 9007199254740993)]
 
-    def test_a_definition_may_change_within_a_transaction(self, replica: Replica) -> None:
-        wider = replace(ITEMS, fingerprint="00000000000000cc", columns=(*ITEMS.columns, SchemaColumn("size", "int8")))
-        rekeyed = replace(wider, fingerprint="00000000000000dd", key=("name",))
-        with session(open_replica(replica.config(), application_name="test"), ITEMS) as writer:
-            apply(writer, 100, record(1, "a", 0))
-            writer.write([writer.prepare(ITEMS.topic, [record(2, "b", 1), record(1, "z", 2)])])
-            assert writer.learn([wider]) == frozenset()
-            sized = record(3, "c", 3)._replace(value=b'{"id":3,"name":"c","size":5}')
-            writer.write([writer.prepare(ITEMS.topic, [sized, record(2, None, 4)])])
-            writer.commit(progress(200), {(ITEMS.topic, 0): 5}, TRUE)
-            assert replica.rows("items") == [(1, "z", None), (3, "c", 5)]
-            writer.write([writer.prepare(ITEMS.topic, [record(4, "d", 5)])])
-            assert writer.learn([rekeyed]) == {ITEMS.topic}
-            new = record(9, "d", 6, rekeyed)._replace(key=b'{"name":"d"}')
-            writer.write([writer.prepare(ITEMS.topic, [new])])
-            writer.commit(progress(300), {(ITEMS.topic, 0): 7}, TRUE)
-        assert replica.rows("items") == [(9, "d", None)]
-
     def test_a_rebuild_deletes_what_the_topic_does_not_have_and_goes_on_after_a_restart(self, replica: Replica) -> None:
         database = open_replica(replica.config(), application_name="test")
         with session(database, ITEMS) as writer:
@@ -320,6 +303,28 @@ class ReplicaContract:
             assert set(writer.active()) == {ORDERS.topic}
 
 
+class TransactionalDdlContract:
+    """Of a ``ReplicaDatabase`` in which a change of a table is part of the open transaction."""
+
+    def test_a_definition_may_change_within_a_transaction(self, replica: Replica) -> None:
+        wider = replace(ITEMS, fingerprint="00000000000000cc", columns=(*ITEMS.columns, SchemaColumn("size", "int8")))
+        rekeyed = replace(wider, fingerprint="00000000000000dd", key=("name",))
+        with session(open_replica(replica.config(), application_name="test"), ITEMS) as writer:
+            apply(writer, 100, record(1, "a", 0))
+            writer.write([writer.prepare(ITEMS.topic, [record(2, "b", 1), record(1, "z", 2)])])
+            assert writer.learn([wider]) == frozenset()
+            sized = record(3, "c", 3)._replace(value=b'{"id":3,"name":"c","size":5}')
+            writer.write([writer.prepare(ITEMS.topic, [sized, record(2, None, 4)])])
+            writer.commit(progress(200), {(ITEMS.topic, 0): 5}, TRUE)
+            assert replica.rows("items") == [(1, "z", None), (3, "c", 5)]
+            writer.write([writer.prepare(ITEMS.topic, [record(4, "d", 5)])])
+            assert writer.learn([rekeyed]) == {ITEMS.topic}
+            new = record(9, "d", 6, rekeyed)._replace(key=b'{"name":"d"}')
+            writer.write([writer.prepare(ITEMS.topic, [new])])
+            writer.commit(progress(300), {(ITEMS.topic, 0): 7}, TRUE)
+        assert replica.rows("items") == [(9, "d", None)]
+
+
 class ServerContract:
     """Of a ``ReplicaDatabase`` on a server with sessions and roles, which may be the source's, too."""
 
@@ -401,7 +406,7 @@ class PostgresServer:
         self.database.execute("ALTER TABLE mirror.items ADD CHECK (length(name) <= 3)")
 
 
-class TestPostgres(ReplicaContract, ServerContract):
+class TestPostgres(ReplicaContract, TransactionalDdlContract, ServerContract):
     @pytest.fixture
     def replica(self, database: Database) -> Iterator[PostgresServer]:
         server = PostgresServer(database)
@@ -467,13 +472,61 @@ class DuckdbFile:
         return sa.create_engine(f"duckdb:///{self.path}", poolclass=sa.pool.NullPool).connect()
 
 
-class TestSqlite(ReplicaContract):
+@dataclass
+class MariadbReplica:
+    """A database of MariaDB."""
+
+    database: MariadbDatabase
+
+    @property
+    def schema(self) -> str:
+        return self.database.name
+
+    def config(self) -> Config:
+        return config_of({"url": self.database.url})
+
+    def rows(self, table: str) -> list[tuple[object, ...]]:
+        return self.database.execute(f"SELECT * FROM {table} ORDER BY 1")
+
+    def execute(self, statement: str) -> None:
+        self.database.execute(statement)
+
+    def refuse_long_names(self) -> None:
+        self.execute("ALTER TABLE items ADD CHECK (char_length(name) <= 3)")
+
+
+class TestMariadb(ReplicaContract):
+    @pytest.fixture
+    def replica(self, mariadb: MariadbServer) -> Iterator[MariadbReplica]:
+        with fresh_mariadb(mariadb) as database:
+            yield MariadbReplica(database)
+
+    def test_a_definition_that_changes_within_a_transaction_ends_the_session(self, replica: Replica) -> None:
+        """MariaDB commits at each change of a table, which would show half a transaction."""
+        wider = replace(ITEMS, fingerprint="00000000000000cc", columns=(*ITEMS.columns, SchemaColumn("size", "int8")))
+        database = open_replica(replica.config(), application_name="test")
+        with session(database, ITEMS) as writer:
+            apply(writer, 100, record(1, "a", 0))
+            writer.write([writer.prepare(ITEMS.topic, [record(2, "b", 1), record(1, "z", 2)])])
+            assert writer.learn([ITEMS]) == frozenset()
+            with pytest.raises(BeginAnew):
+                writer.learn([wider])
+        assert replica.rows("items") == [(1, "a")]
+        with session(database, ITEMS, wider, resumes=True) as writer:
+            sized = record(3, "c", 3)._replace(value=b'{"id":3,"name":"c","size":5}')
+            writer.write([writer.prepare(ITEMS.topic, [record(2, "b", 1), record(1, "z", 2)])])
+            writer.write([writer.prepare(ITEMS.topic, [sized, record(2, None, 4)])])
+            writer.commit(progress(200), {(ITEMS.topic, 0): 5}, TRUE)
+        assert replica.rows("items") == [(1, "z", None), (3, "c", 5)]
+
+
+class TestSqlite(ReplicaContract, TransactionalDdlContract):
     @pytest.fixture
     def replica(self, tmp_path: Path) -> SqliteFile:
         return SqliteFile(tmp_path / "shop.db")
 
 
-class TestDuckdb(ReplicaContract):
+class TestDuckdb(ReplicaContract, TransactionalDdlContract):
     @pytest.fixture
     def replica(self, tmp_path: Path) -> DuckdbFile:
         return DuckdbFile(tmp_path / "shop.duckdb")

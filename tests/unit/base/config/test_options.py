@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cdc.base.config import Config, OtherTopic, load
+from cdc.base.config import Config, OtherTopic, load, replica_url
 from cdc.base.errors import ConfigError
 from tests.unit.base.config import debezium_rows, registry_rows, serve_rows, values_rows
 
@@ -236,13 +236,21 @@ REFUSED = [
     ("sink.dsn", "", "must not be empty"),
     ("sink.dsn", None, "give one of dsn, for a replica on PostgreSQL, and url, for another database"),
     ("sink.url", "sqlite:///shop.db", "give one of dsn, for a replica on PostgreSQL, and url, for another database"),
-    ("sink.url", "postgresql://db/shop", "write sqlite:/// or duckdb:/// and the path of a file"),
+    ("sink.url", "postgresql://db/shop", "write sqlite:/// or duckdb:/// and the path of a file, where"),
     ("sink.url", "postgresql:///shop", "a replica on PostgreSQL is named by dsn"),
-    ("sink.url", "sqlite://", "write sqlite:/// or duckdb:/// and the path of a file"),
-    ("sink.url", "sqlite:///shop.db?mode=ro", "write sqlite:/// or duckdb:/// and the path of a file"),
+    ("sink.url", "sqlite://", "write sqlite:/// or duckdb:/// and the path of a file, where"),
+    ("sink.url", "sqlite:///shop.db?mode=ro", "write sqlite:/// or duckdb:/// and the path of a file, where"),
     ("sink.url", "sqlite:///:memory:", "name a file: what is in memory ends with the process"),
     ("sink.url", "duckdb:///:memory:", "name a file: what is in memory ends with the process"),
-    ("sink", {"url": "sqlite:///a.db", "password": "x"}, "a password is given, but only PostgreSQL needs one"),
+    ("sink.url", "mariadb+pymysql://db/shop", "write mariadb+pymysql://user@host:port/database"),
+    ("sink.url", "mariadb+pymysql://cdc@db", "write mariadb+pymysql://user@host:port/database"),
+    ("sink.url", "mysql+pymysql://cdc@db/shop/orders", "write mariadb+pymysql://user@host:port/database"),
+    ("sink.url", "mariadb+pymysql://cdc@db:port/shop", "write mariadb+pymysql://user@host:port/database"),
+    ("sink.url", "mariadb+pymysql://cdc:hunter2@db/shop", "url must not contain a password; give it as password or"),
+    ("sink.url", "mariadb+pymysql://cdc@db/shop?charset=latin1", "url takes the parameters ssl_ca, ssl_cert, ssl_key"),
+    ("sink.url", "mariadb://cdc@db/shop", "or mariadb+pymysql://user@host/database"),
+    ("sink", {"url": "sqlite:///a.db", "password": "x"}, "a password is given, but a replica in a file needs none"),
+    ("sink", {"url": "mariadb+pymysql://u@h/d", "schema": "m"}, "url names the only database of the replica; prefix"),
     ("sink", {"url": "sqlite:///a.db", "schema": "m"}, "SQLite has no schemas; prefix sets tables apart"),
     ("sink.schema", "", "must not be empty"),
     ("sink.schema", "x" * 64, "write at most 63 bytes"),
@@ -392,6 +400,20 @@ def test_the_file_of_a_replica_starts_at_the_configuration_file(tmp_path: Path, 
     assert sink.path == tmp_path / path
     with pytest.raises(ConfigError, match=r"this command knows replicas on PostgreSQL only"):
         sink.connection()
+
+
+def test_the_server_of_a_replica(tmp_path: Path) -> None:
+    url = "mariadb+pymysql://c%40dc@db.example:3307/shop%25?ssl_ca=ca.pem"
+    sink = load_with(tmp_path, "sink", {"url": url, "password": "hunter2"}).sink
+    assert sink is not None
+    assert sink.path is None
+    assert sink.url is not None
+    found = replica_url.server_of(sink.url)
+    assert found == ("c@dc", "db.example", 3307, "shop%", {"ssl_ca": str(tmp_path / "ca.pem")})
+    plain = load_with(tmp_path, "sink", {"url": "mysql+pymysql://cdc@db/shop"}).sink
+    assert plain is not None
+    assert plain.url == "mysql+pymysql://cdc@db/shop"
+    assert replica_url.server_of(plain.url).port == 3306
 
 
 def test_sink_table_where_another_listed_table_goes_by_default(tmp_path: Path) -> None:

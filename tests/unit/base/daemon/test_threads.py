@@ -271,10 +271,11 @@ def test_every_thread_of_ours_is_among_these() -> None:
         if str(path) != "cdc/base/daemon/worker.py"  # where both are made
     }
     # Their futures are waited for on the next line, or in tests/unit/base/daemon/test_threads.py::test_the_writer…; the
-    # first two are shown in test_ending.py
+    # first two are shown in test_ending.py. Those of client_threads.py only wait
     waited_for = {
         "cdc/base/daemon/supervise.py",
         "cdc/base/daemon/threads.py",
+        "cdc/kafka/client_threads.py",
         "cdc/ops/status/parts.py",
         "cdc/lab/stack/artefacts.py",
         "cdc/sink/apply/loop.py",

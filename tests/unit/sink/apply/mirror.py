@@ -87,6 +87,8 @@ class Topics:
         facts: what the brokers say of a topic beside its ends.
         events: what happens one after the other while the session reads on; then it is told to stop.
         held: what is paused.
+        holds: all that was ever paused.
+        starts: where the session began to read each partition.
         asked: the topics of each fence.
     """
 
@@ -98,6 +100,8 @@ class Topics:
         self.stop = threading.Event()
         self.at: dict[Partition, int] = {}
         self.held: frozenset[Partition] = frozenset()
+        self.holds: list[frozenset[Partition]] = []
+        self.starts: dict[Partition, int] = {}
         self.asked: list[Collection[str] | None] = []
         self.batch = 1_000
 
@@ -162,6 +166,7 @@ class Topics:
 
     def add(self, starts: Mapping[Partition, int]) -> None:
         self.at |= starts
+        self.starts |= starts
 
     def again(self, starts: Mapping[Partition, int]) -> None:
         self.at |= starts
@@ -190,6 +195,7 @@ class Topics:
 
     def hold(self, partitions: Collection[Partition]) -> None:
         self.held = frozenset(partitions)
+        self.holds.append(self.held)
 
 
 class Clock:

@@ -10,12 +10,11 @@ import pytest
 
 from cdc.base.lsn import LSN, ZERO
 from cdc.contract.header import HeaderStamp
-from cdc.contract.ports import Partition, RecordReader, Restored, StoredRecord
+from cdc.contract.ports import BeginAnew, Partition, RecordReader, Restored, StoredRecord
 from cdc.contract.record import Lead, Progress, SourceIdentity
 from cdc.kafka.replay.cut import Cut, CutBuffer
 from cdc.sink.apply import cut_judge
 from cdc.sink.apply.cut_judge import CutJudge
-from cdc.sink.apply.topics import BeginAnew
 
 PROGRESS = "cdc.progress", 0
 PLACE = Cut(Progress(LSN(100), None, 0, SourceIdentity("1", 1, 1)), 7)

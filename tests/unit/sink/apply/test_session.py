@@ -10,8 +10,9 @@ from structlog.testing import capture_logs
 from cdc.base.errors import ConfigError, ReplicaRefused
 from cdc.base.lsn import LSN
 from cdc.contract.known_topic import KnownTopic
+from cdc.contract.ports import BeginAnew
 from cdc.contract.record import Lead, Position, SourceIdentity
-from cdc.sink.apply.topics import BeginAnew, RebuildOrder
+from cdc.sink.apply.topics import RebuildOrder
 from tests.unit.sink.apply.mirror import NOW, OTHER, PROGRESS, SCHEMAS, TOPIC, Mirror, at, backfill
 
 
@@ -60,6 +61,19 @@ class TestCuts:
         assert mirror.replica.rows() == [(b"b", b"{}")]
         assert mirror.replica.begun[TOPIC]["resumes"] is True
         assert mirror.replica.begun[TOPIC]["why_anew"] == ""
+
+    def test_progress_is_read_on_from_the_record_of_the_cut(self, mirror: Mirror) -> None:
+        topics = mirror.topics
+        topics.create()
+        topics.row(5)
+        for lsn in (10, 11, 12):
+            topics.progress(at(lsn))
+        mirror.run()
+        assert topics.starts[PROGRESS, 0] == 0
+        mirror.restart()
+        mirror.run()
+        assert topics.starts[PROGRESS, 0] == 2
+        assert mirror.replica.commits[-1].lsn == 12
 
     def test_in_the_middle_of_a_transaction_there_is_no_cut(self, mirror: Mirror) -> None:
         topics = mirror.topics
@@ -420,6 +434,43 @@ class TestLargeTransactions:
             mirror.run()
         assert mirror.replica.commits[-1].lsn == 30, "first the cut"
         assert len(mirror.replica.rows()) == 200
+
+
+class TestFullMemory:
+    """Memory holds 50 records here."""
+
+    def test_rows_ahead_of_the_progress_are_paused_until_more_is_published(self, mirror: Mirror) -> None:
+        topics = mirror.topics
+        topics.create()
+        topics.batch = 60
+        topics.progress(at(10))
+        rows = [(b"%d" % number, b"{}") for number in range(180)]
+
+        def write() -> None:
+            for key, value in rows:
+                topics.row(20, key, value)
+
+        def pauses() -> None:
+            assert topics.held == {(TOPIC, 0)}
+            assert topics.at[TOPIC, 0] < len(rows)
+            topics.progress(at(10, partial=Position(LSN(20), 200)))
+
+        topics.events += [write, pauses, lambda: topics.progress(at(30))]
+        mirror.run()
+        assert mirror.replica.rows() == rows
+        assert mirror.replica.commits[-1].lsn == 30
+        assert topics.held == frozenset()
+
+    def test_while_there_is_room_nothing_is_paused(self, mirror: Mirror) -> None:
+        topics = mirror.topics
+        topics.create()
+        topics.row(10, b"a")
+        topics.progress(at(20))
+        topics.row(25, b"b")
+        topics.events += [lambda: topics.progress(at(30)), lambda: None]
+        mirror.run()
+        assert len(mirror.replica.commits) > 1
+        assert set(topics.holds) == {frozenset()}
 
 
 class TestForeign:

@@ -13,12 +13,12 @@ from cdc.base.errors import ConfigError
 from cdc.base.lsn import ZERO
 from cdc.contract.known_topic import KnownTopic
 from cdc.contract.partition import partition_of
-from cdc.contract.ports import Partition, RecordReader, ReplicaWriter, Restored, StoredRecord, TopicFacts
+from cdc.contract.ports import BeginAnew, Partition, RecordReader, ReplicaWriter, Restored, StoredRecord, TopicFacts
 from cdc.contract.record import Progress, SourceIdentity
 from cdc.kafka.replay.backfills import StoredTopic
 from cdc.kafka.replay.cut import Cut, CutBuffer
 from cdc.sink.apply import topics as subject
-from cdc.sink.apply.topics import BeginAnew, MirroredTopics, RebuildOrder
+from cdc.sink.apply.topics import MirroredTopics, RebuildOrder
 
 OLD, NEW = KnownTopic("old", (0,), (0,)), KnownTopic("new", (0,), (0,))
 

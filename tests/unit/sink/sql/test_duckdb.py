@@ -11,8 +11,8 @@ from cdc.sink.sql.duckdb import DuckdbDialect
 DIALECT = DuckdbDialect(Path("shop.duckdb"))
 
 
-def form(sql_type: str, stored: str | None = None, *, is_key: bool = False) -> str | None:
-    found = DIALECT.form(sql_type, is_key=is_key, stored=stored)
+def form(sql_type: str, stored: str | None = None, *, of_key: int = 0) -> str | None:
+    found = DIALECT.form(sql_type, of_key=of_key, stored=stored)
     return found and found.sql
 
 
@@ -59,7 +59,7 @@ def test_a_wider_column_is_kept_and_one_that_prints_otherwise_is_not(
 
 
 def test_a_floating_point_key_is_text() -> None:
-    assert form("float8", is_key=True) == "VARCHAR"
+    assert form("float8", of_key=1) == "VARCHAR"
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_floating_point_key_is_text() -> None:
     ],
 )
 def test_a_text_becomes_one_that_duckdb_reads_as_the_same_value(sql_type: str, text: str, told: str) -> None:
-    found = DIALECT.form(sql_type, is_key=False)
+    found = DIALECT.form(sql_type, of_key=0)
     assert found is not None
     assert found.values([text, "\0N"]) == [told, None]
 
@@ -92,7 +92,7 @@ def test_a_text_becomes_one_that_duckdb_reads_as_the_same_value(sql_type: str, t
     ],
 )
 def test_a_text_that_a_cast_would_change_is_refused(sql_type: str, text: str) -> None:
-    found = DIALECT.form(sql_type, is_key=False)
+    found = DIALECT.form(sql_type, of_key=0)
     assert found is not None
     with pytest.raises(ValueError, match="make the replica's column VARCHAR"):
         found.values([text])

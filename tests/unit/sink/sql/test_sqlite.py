@@ -11,8 +11,8 @@ from cdc.sink.sql.sqlite import SqliteDialect
 DIALECT = SqliteDialect(Path("shop.db"))
 
 
-def form(sql_type: str, stored: str | None = None, *, is_key: bool = False) -> str | None:
-    found = DIALECT.form(sql_type, is_key=is_key, stored=stored)
+def form(sql_type: str, stored: str | None = None, *, of_key: int = 0) -> str | None:
+    found = DIALECT.form(sql_type, of_key=of_key, stored=stored)
     return found and found.sql
 
 
@@ -50,7 +50,7 @@ def test_a_column_that_changes_or_refuses_values_is_refused(sql_type: str, store
 
 def test_text_holds_everything_and_tells_all_keys_apart() -> None:
     assert {form(each, "TEXT") for each in ("int8", "bool", "float8", "bytea", "text")} == {"TEXT"}
-    assert form("float8", is_key=True) == "TEXT"
+    assert form("float8", of_key=1) == "TEXT"
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_text_holds_everything_and_tells_all_keys_apart() -> None:
     ],
 )
 def test_a_text_becomes_the_value_that_the_column_keeps(sql_type: str, text: str, value: object) -> None:
-    found = DIALECT.form(sql_type, is_key=False)
+    found = DIALECT.form(sql_type, of_key=0)
     assert found is not None
     assert found.values([text, "\0N"]) == [value, None]
 
@@ -75,7 +75,7 @@ def test_a_text_becomes_the_value_that_the_column_keeps(sql_type: str, text: str
     ("sql_type", "text"), [("bool", "maybe"), ("int8", "9223372036854775808"), ("float8", "x"), ("bytea", "abc")]
 )
 def test_a_text_that_is_no_such_value_is_refused(sql_type: str, text: str) -> None:
-    found = DIALECT.form(sql_type, is_key=False)
+    found = DIALECT.form(sql_type, of_key=0)
     assert found is not None
     with pytest.raises(ValueError, match=r".+"):
         found.values([text])

@@ -9,8 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 import pytest
 
 from cdc.base.config import OtherTopic
-from cdc.contract.ports import Partition, StoredRecord, TopicFacts
-from cdc.sink.apply.topics import BeginAnew
+from cdc.contract.ports import BeginAnew, Partition, StoredRecord, TopicFacts
 from cdc.views.feed import topics
 from cdc.views.feed.topics import TopicSession
 from cdc.views.store.memory import MemoryStore
