@@ -25,6 +25,7 @@ from cdc.lab.stack.embedded import free_port
 from cdc.ops.dashboard.deployment import ConfiguredDeployment
 from tests.support.browser import open_browser
 from tests.support.deployment import Deployment, deployed
+from tests.support.file_replicas import DuckdbReplica, FileReplica, SqliteReplica, deployed_to_file
 from tests.support.serve_process import ServeProcess
 from tests.support.servers import fresh_database
 from tests.support.waiting import eventually
@@ -325,3 +326,36 @@ def problems(deployment: Deployment) -> list[dict[str, str]]:
     )
     found: list[dict[str, str]] = json.loads(said.stdout)["problems"]
     return found
+
+
+@pytest.mark.parametrize("system", ["sqlite", "duckdb"])
+def test_the_page_of_a_replica_in_a_file(
+    browser: Browser, postgres: Postgres, kafka: Kafka, tmp_path: Path, system: str
+) -> None:
+    path = tmp_path / "shop.db"
+    file: FileReplica = SqliteReplica(path) if system == "sqlite" else DuckdbReplica(path)
+    ports = free_port(), free_port()
+    sections = {"http": {"bridge_port": ports[0], "sink_port": ports[1]}}
+    with fresh_database(postgres) as source:
+        source.execute("create table orders (id int primary key, status text)")
+        source.execute("insert into orders select i, 'new' from generate_series(1, 2000) i")
+        with deployed_to_file(source, kafka.bootstrap, file, tmp_path, sections) as deployment:
+            deployment.start()
+            deployment.wait_backfilled()
+            deployment.wait_mirrored()
+            for name, port in zip(("bridge", "sink"), ports, strict=True):
+                with visit(browser, f"http://127.0.0.1:{port}/") as seen:
+                    expect(seen.page.locator("#verdict")).to_have_text(
+                        re.compile("All is well|warning"), timeout=20_000
+                    )
+                    expect(seen.page.locator("#tables tbody tr")).to_have_count(1)
+                    expect(seen.page.locator(".box.replica .state")).to_have_text("exact")
+                    expect(seen.page.get_by_text("cdc check is still running")).to_have_count(0, timeout=20_000)
+                    seen.page.screenshot(path=tmp_path / f"{name}.png", full_page=True)
+                    assert seen.violations() == []
+                    assert seen.complaints == []
+            deployment.sink.stop()
+            with visit(browser, f"http://127.0.0.1:{ports[0]}/") as seen:
+                expect(seen.page.locator(".box.replica .state")).to_have_text("down", timeout=20_000)
+                seen.page.screenshot(path=tmp_path / "stopped.png", full_page=True)
+            deployment.stop()

@@ -248,6 +248,14 @@ class TableRegistry:
         grants = self._missing_grants(self._names[topic]) if isinstance(cause, InsufficientPrivilege) else ""
         return RowsForbidden(topic, first_line(cause), grants) if grants else None
 
+    def refuse_changed(self, topic: str) -> None:
+        """Checks that a table which rejects rows is still the one that was taken up.
+
+        Raises:
+            ReplicaUnavailable: it was dropped, replaced or altered; the next session decides what that means.
+        """
+        self._known.refuse_changed([topic], [topic])
+
     def applied(self, counts: Mapping[str, int], standing: CutStanding) -> None:
         """Records a cut: how many rows each table took, and the state of each table that takes rows."""
         self._known.refuse_changed(counts, self._statements)

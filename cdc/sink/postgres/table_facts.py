@@ -22,6 +22,7 @@ _LOOK_S: Final = 5.0
 """How often tables that got no rows are checked."""
 
 _REPLACED: Final = "the replica table was dropped and recreated"
+_GONE: Final = "the replica table was dropped, renamed or recreated"
 _EMPTIED: Final = "the replica table was emptied"
 
 _FACTS: Final = """
@@ -142,7 +143,7 @@ class KnownTables:
             now = found.get(known.oid)
             if now is None or (now.schema, now.table) != (known.schema, known.table):
                 raise ReplicaUnavailable(
-                    f"{_REPLACED} under the running sink: {name}",
+                    f"{_GONE} under the running sink: {name}",
                     remedy="wait: the sink checks its tables again; if this repeats, find out who replaces them",
                 )
             if now != known:

@@ -334,6 +334,7 @@ class PostgresReplica:
         except psycopg.Error as error:
             if is_retryable(error):
                 raise
+            self._registry.refuse_changed(batch.topic)
             raise self._registry.forbidden(batch.topic, error) or self._culprit(statements, batch, error) from error
 
     def _try(self, statements: TableStatements, batch: RenderedBatch, *, is_straight: bool = False) -> None:

@@ -26,7 +26,7 @@ def test_a_replica_table_that_somebody_made_anew_is_filled_again(
         database.execute(f"drop table items; {anew}")
         publish(topics, table, 30, rows_of(2, v=2))
         told = str(mirror.wait_for_error())
-        assert "the replica table was dropped and recreated under the running sink: public.items" in told
+        assert "the replica table was dropped, renamed or recreated under the running sink: public.items" in told
     assert database.execute("select count(*) from items") == [(0,)]
     with running(config, database) as mirror:
         mirror.wait_for_cut(31)
