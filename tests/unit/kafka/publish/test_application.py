@@ -78,8 +78,8 @@ def test_after_a_record_that_was_refused_an_abort_lets_the_work_go_on(
     producer: ApplicationProducer, brokers: InMemory
 ) -> None:
     brokers.create("small", max_message_bytes="100")
-    producer.produce("small", b"k", b"x" * 1_000)
-    with pytest.raises(TopicRefused, match="the value of key k is too large for topic 'small'"):
+    producer.produce("small", b"k\xff", b"x" * 1_000)
+    with pytest.raises(TopicRefused, match="the value of key k\ufffd is too large for topic 'small'"):
         producer.flush()
     producer.abort()
     producer.produce("t", b"k", b"1")
@@ -127,8 +127,12 @@ def test_offsets_of_partitions_that_another_instance_has_are_refused(
     producer: ApplicationProducer, brokers: InMemory, code: int
 ) -> None:
     brokers.fail("send_offsets_to_transaction", KafkaError(code))
-    with pytest.raises(TopicUnavailable, match="gave our partitions to another instance"):
+    with pytest.raises(TopicUnavailable) as caught:
         producer.add_offsets({("in", 3): 17}, "group")
+    assert caught.value.message.startswith(
+        "the consumer group gave our partitions to another instance, because this one was silent"
+    )
+    assert caught.value.remedy == "open it again: the other instance processes what this one had read"
 
 
 @pytest.mark.parametrize(
