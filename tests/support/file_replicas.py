@@ -13,6 +13,7 @@ from urllib.request import urlopen
 
 import duckdb
 import psycopg
+from pymysql.constants import FIELD_TYPE
 
 from cdc.base.lsn import LSN
 from cdc.base.table_names import parts
@@ -21,6 +22,7 @@ from cdc.lab.stack.embedded import free_port
 from tests.support.bridge_process import CdcProcess
 from tests.support.deployment import Deployment
 from tests.support.forked import ForkedCdc
+from tests.support.mariadb_server import MariadbDatabase
 from tests.support.names import unique
 from tests.support.servers import Database
 
@@ -133,6 +135,39 @@ class DuckdbReplica:
 
 
 @dataclass
+class MariadbTables:
+    """A database of MariaDB."""
+
+    database: MariadbDatabase
+    is_exclusive: bool = False
+    beyond: str = (
+        r"'NaN'::numeric\(|'-?(NaN|Infinity)'::(real|double)"
+        r"|('-?infinity'|'[^'{[(]*BC'|'[0-9]{5,}-[^']*')::(date|timestamp)"
+    )
+
+    @property
+    def url(self) -> str:
+        return self.database.url
+
+    def cut(self) -> LSN | None:
+        if not self.database.execute("SHOW TABLES LIKE 'cdc_cut'"):  # the sink has not made its tables yet
+            return None
+        found = self.database.execute("SELECT lsn FROM cdc_cut")
+        return LSN.parse(found[0][0]) if found and found[0][0] else None
+
+    def states(self) -> dict[str, str]:
+        return dict(self.database.execute("SELECT replica_table, state FROM cdc_mirrored_table"))
+
+    def rows(self, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+        listed = ", ".join("`" + each.replace("`", "``") + "`" for each in columns)
+        connected = closing(self.database.server.connect(self.database.name, conv={}))
+        with connected as connection, connection.cursor() as cursor:
+            cursor.execute(f"SELECT {listed} FROM `{flat_name(table)}`")
+            found, types = cursor.fetchall(), [each[1] for each in cursor.description]
+        return [tuple(map(_of_mariadb, row, types)) for row in found]
+
+
+@dataclass
 class FileDeployment(Deployment):
     """A deployment whose replica is a file. Nothing reads its ``replica``."""
 
@@ -218,6 +253,16 @@ def printed(source: psycopg.Connection[Any], shape: TableShape, rows: Sequence[S
     return found
 
 
+def _of_mariadb(value: Any, kind: int) -> Any:
+    """A value as the driver gets it → as PostgreSQL's text, or a number."""
+    if value is None or isinstance(value, bytes):
+        return value
+    if kind == FIELD_TYPE.DOUBLE:
+        return float(value)
+    # PostgreSQL leaves out zeros at the end of a fraction of a second, which a column of six digits shows
+    return value.rstrip("0").rstrip(".") if kind == FIELD_TYPE.DATETIME else value
+
+
 def _before_christ(text: str) -> str:
     """A moment as PostgreSQL writes it."""
     return text.replace(" (BC)", "") + " BC" if " (BC)" in text else text
@@ -230,8 +275,10 @@ def _text(value: Any, kind: str) -> bytes | None:
         return b"t" if value else b"f"
     if isinstance(value, bytes):
         return b"\\x" + value.hex().encode()
+    if kind == "timestamp with time zone" and "+" not in str(value):
+        return f"{value}+00".encode()
     # The topic has the words of JSON where the server prints letters; so has a key, or a column that is text
-    return {"true": b"t", "false": b"f"}[value] if kind == "boolean" else str(value).encode()
+    return {"true": b"t", "false": b"f", "1": b"t", "0": b"f"}[value] if kind == "boolean" else str(value).encode()
 
 
 def _quoted(name: str) -> str:

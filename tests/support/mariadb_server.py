@@ -121,9 +121,10 @@ def fresh_mariadb(server: MariadbServer, charset: str = "utf8mb4") -> Iterator[M
     database = MariadbDatabase(server, unique("t_"))
     with contextlib.closing(server.connect()) as admin, admin.cursor() as cursor:
         cursor.execute(f"CREATE DATABASE {database.name} CHARACTER SET {charset}")
-        try:
-            yield database
-        finally:
+    try:
+        yield database
+    finally:
+        with contextlib.closing(server.connect()) as admin, admin.cursor() as cursor:
             cursor.execute("SELECT id FROM information_schema.processlist WHERE db = %s", (database.name,))
             for (number,) in cursor.fetchall():
                 with contextlib.suppress(pymysql.Error):  # it ended by itself

@@ -10,15 +10,27 @@ from typing import Any
 import pytest
 
 from cdc.lab.stack import Kafka
-from tests.support.file_replicas import DuckdbReplica, FileDeployment, FileReplica, SqliteReplica, deployed_to_file
+from tests.support.file_replicas import (
+    DuckdbReplica,
+    FileDeployment,
+    FileReplica,
+    MariadbTables,
+    SqliteReplica,
+    deployed_to_file,
+)
+from tests.support.mariadb_server import fresh_mariadb
 from tests.support.servers import Database
 
 FILES: dict[str, Callable[[Path], FileReplica]] = {"sqlite": SqliteReplica, "duckdb": DuckdbReplica}
 
 
-@pytest.fixture(params=FILES)
-def file(request: pytest.FixtureRequest, tmp_path: Path) -> FileReplica:
-    return FILES[request.param](tmp_path / "shop.db")
+@pytest.fixture(params=[*FILES, "mariadb"])
+def file(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FileReplica]:
+    if request.param in FILES:
+        yield FILES[request.param](tmp_path / "shop.db")
+        return
+    with fresh_mariadb(request.getfixturevalue("mariadb")) as database:
+        yield MariadbTables(database)
 
 
 @pytest.fixture

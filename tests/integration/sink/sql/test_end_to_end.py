@@ -133,7 +133,7 @@ def test_commands_speak_of_the_file(shop: Database, deploy_to_file: DeployToFile
     deployment = deploy_to_file(source=CAPTURED)
     deployment.start_bridge()
     said = deployment.command("check")
-    assert deployment.file.url.partition(":///")[2] in said
+    assert deployment.file.url.partition("://")[2].removeprefix("/") in said
     assert "replica needs" not in said
     assert "cdc knows no grants for" in deployment.command("grants", "sink", code=2)
     deployment.sink.start()
@@ -171,12 +171,16 @@ def test_every_value_keeps_its_text(database: Database, deploy_to_file: DeployTo
 def test_every_type_as_key(database: Database, deploy_to_file: DeployToFile) -> None:
     """Inserted, changed, moved, moved to another spelling of the same key, deleted."""
     deployment = deploy_to_file(topics={"partitions": 2})
+    beyond = deployment.file.beyond
+    keys = {
+        kind: [each for each in values if not re.search(beyond, f"'{each}'::{kind}")] for kind, values in KEYS.items()
+    }
     with prepare(database) as connection:
         names = [f"public.key of {kind}" for kind in KEYS]
         for kind in KEYS:
             _execute(connection, "CREATE TABLE {table} ({key} {kind}, also int, PRIMARY KEY (also, {key}))", kind)
         deployment.start()
-        for kind, values in KEYS.items():
+        for kind, values in keys.items():
             for number, value in enumerate(values):
                 _execute(connection, "INSERT INTO {table} VALUES ({}, {})", kind, value, number % 2)
         deployment.assert_equal(*names)
