@@ -38,6 +38,7 @@ from tests.support.type_matrix import PINNED
 from tests.support.waiting import eventually
 
 TIMEOUT_S = 300
+KILLED_S = 900
 LONG_S = 3600
 
 
@@ -78,7 +79,7 @@ def follow(spark: SparkSession, job: MirrorJob, cuts: int) -> None:
 
 
 def wait_for_batches(job: MirrorJob, count: int, process: subprocess.Popen[bytes]) -> None:
-    eventually(lambda: batches(job) >= count or process.poll() is not None, TIMEOUT_S)
+    eventually(lambda: batches(job) >= count or process.poll() is not None, KILLED_S)
 
 
 def test_tables_follow_their_source_and_are_one_at_each_cut(
@@ -95,10 +96,6 @@ def test_tables_follow_their_source_and_are_one_at_each_cut(
     shop.wait_published()
     run(spark, job)
     assert_equal(shop, job)
-    before = len(cuts_in(job))
-    run(spark, job.model_copy(update={"rebuild": True}))
-    assert_equal(shop, job)
-    assert len(cuts_in(job)) < before, "versions from before are no longer to be trusted"
     shop.stop()
 
 
@@ -171,6 +168,7 @@ def test_columns_that_are_added_renamed_and_altered(
     assert "--rebuild" in refused.value.remedy
     run(spark, job.model_copy(update={"rebuild": True}))
     assert {row["id"]: row["part"] for row in rows_in(folder)} == {1: "1e3", 2: "2.5", 3: "3.5"}
+    assert len(cuts_in(job)) == 1, "versions from before are no longer to be trusted"
     database.execute('ALTER TABLE thing ADD "WORD" int; UPDATE thing SET "WORD" = 1')
     deployment.wait_published()
     with pytest.raises(JobError, match="'WORD'"):
@@ -221,7 +219,7 @@ def test_two_hundred_batches_with_a_kill_at_every_step(
     with changes.going_on():
         for point in points:
             with mirror_process(job, tmp_path, f"mirror.{point}") as process:
-                assert process.wait(TIMEOUT_S) == -signal.SIGKILL, log()
+                assert process.wait(KILLED_S) == -signal.SIGKILL, log()
         while (known := batches(job)) < 200:
             with mirror_process(job, tmp_path) as process:  # which dies in the middle of something
                 wait_for_batches(job, known + 17, process)
