@@ -19,6 +19,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from cdc.base import crashpoints
 from cdc.base.errors import CdcError
 from cdc.contract.jobspec.parent import FOUND, NO_ANSWER, PARENT_VARIABLE
 from cdc.spark.errors import JobError
@@ -66,6 +67,8 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr.write(f"usage: python -m cdc.spark {{{','.join(JOBS)}}} [FILE]\n")
         return NO_ANSWER
     end_with_parent()
+    if point := os.environ.get("CDC_CRASHPOINT"):
+        crashpoints.arm(point)
     try:
         document = Path(arguments[1]).read_text(encoding="utf-8") if len(arguments) == 2 else sys.stdin.read()
         code: int = importlib.import_module(JOBS[arguments[0]]).main(document)

@@ -132,7 +132,11 @@ class Brokers:
 
     def read_all(self, topic: str) -> list[tuple[bytes | None, bytes | None]]:
         """Returns key and value of every committed record of a small topic with one partition."""
-        extent = self.extent(topic)
+        return self.read_from(topic, 0)[0]
+
+    def read_from(self, topic: str, start: int) -> tuple[list[tuple[bytes | None, bytes | None]], int]:
+        """Returns what ``read_all`` does from an offset on, and the offset to go on from."""
+        extent = self.extent(topic).after((start,))
         records: list[tuple[bytes | None, bytes | None]] = []
         consumer = self._consumer()
         try:
@@ -154,7 +158,7 @@ class Brokers:
             raise self._unreadable(topic, error) from error
         finally:
             consumer.close()
-        return records
+        return records, max(extent.starts[0], extent.ends[0])
 
     def _high_watermarks(self, topic: str, partitions: Iterable[int]) -> list[int]:
         """Returns high watermarks that no former leader has told (``cdc.kafka.leaders``), unlike a consumer's."""

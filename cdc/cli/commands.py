@@ -151,7 +151,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
         LOOK,
         "mirror_command",
         "mirror",
-        "Copy topics into a lake of Parquet files with Spark, exactly once, until SIGTERM or Ctrl-C.",
+        "Copy topics into Parquet files or Delta tables with Spark, exactly once, until SIGTERM or Ctrl-C.",
         answers=True,
     ),
     "topics": Command(

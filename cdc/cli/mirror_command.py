@@ -1,22 +1,46 @@
-"""``cdc mirror``: copies state topics into a lake of Parquet files, with as many executors as you like."""
+"""``cdc mirror``: copies state topics into tables of a lake, with as many executors as you like."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 
+from cdc.base.errors import ConfigError
 from cdc.cli.options import ConfigOption, load_config
 from cdc.contract.jobspec.mirror import (
     COMPACT_EVERY,
     INTERVAL_S,
+    KEEP_DAYS,
     RECORDS_PER_BATCH,
+    LakeFormat,
     MirrorJob,
 )
 from cdc.ops.jobs.describe import describe_deployment, spark_settings
 from cdc.ops.jobs.launch import run_job
 
+Target = Annotated[
+    str,
+    typer.Option("--to", metavar="FORMAT:DIR", help="parquet:DIR or delta:DIR, a folder that all executors must see."),
+]
+KeepDays = Annotated[
+    int | None,
+    typer.Option(
+        "--keep-days",
+        min=1,
+        max=3650,
+        metavar="DAYS",
+        help=f"Days for which former versions of Delta tables stay readable; {KEEP_DAYS} by default.",
+        show_default=False,
+    ),
+]
+Records = Annotated[
+    int, typer.Option("--records-per-batch", min=1, max=100_000_000, help="Records in one batch, at most.")
+]
+Interval = Annotated[
+    int, typer.Option("--interval", min=0, max=3600, metavar="SECONDS", help="Time between two batches.")
+]
 CompactEvery = Annotated[
     int,
     typer.Option(
@@ -24,7 +48,7 @@ CompactEvery = Annotated[
         min=1,
         max=1000,
         metavar="BATCHES",
-        help="Number of batches after which the files are rewritten to one row per key.",
+        help="Number of batches after which a table's small files are rewritten.",
     ),
 ]
 Checkpoint = Annotated[
@@ -36,9 +60,7 @@ Checkpoint = Annotated[
 
 
 def mirror(
-    path: Annotated[
-        Path, typer.Option("--path", metavar="DIR", help="Folder for the files; all executors must see it.")
-    ],
+    to: Target,
     tables: Annotated[
         list[str] | None, typer.Argument(metavar="[TABLE]…", help="schema.table; all captured tables by default.")
     ] = None,
@@ -47,33 +69,36 @@ def mirror(
     once: Annotated[
         bool, typer.Option("--once", help="Stop when everything that the topics hold now is copied.")
     ] = False,
+    keep_days: KeepDays = None,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Empty the copies and start over.")] = False,
     checkpoint: Checkpoint = None,
-    records: Annotated[
-        int, typer.Option("--records-per-batch", min=1, max=100_000_000, help="Records in one batch, at most.")
-    ] = RECORDS_PER_BATCH,
-    interval_s: Annotated[
-        int, typer.Option("--interval", min=0, max=3600, metavar="SECONDS", help="Time between two batches.")
-    ] = INTERVAL_S,
+    records: Records = RECORDS_PER_BATCH,
+    interval_s: Interval = INTERVAL_S,
     master: Annotated[str, typer.Option("--master", help="Spark master URL; all cores here by default.")] = "local[*]",
     conf: Annotated[
         list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting; may be repeated.")
     ] = None,
 ) -> None:
-    """Copy topics into a lake of Parquet files with Spark, exactly once, until SIGTERM or Ctrl-C.
+    """Copy topics into Parquet files or Delta tables with Spark, exactly once, until SIGTERM or Ctrl-C.
 
-    Each table is exact by itself, but the tables do not share one LSN as those of cdc sink do.
+    Delta tables come with _cdc_cuts, which names the versions that together are the source at one LSN. In Parquet files
+    each table is exact by itself, but the tables do not share one LSN.
 
     Exit code 2 when the copying cannot continue.
 
     Examples:
 
-        cdc mirror -c shop.yaml --path /lake/shop
+        cdc mirror -c shop.yaml --to delta:/lake/shop
 
-        cdc mirror public.orders -c shop.yaml --path /lake/shop --once
+        cdc mirror public.orders -c shop.yaml --to delta:/lake/shop --once
 
-        cdc mirror -c shop.yaml --path /lake/shop --interval 60 --master spark://head:7077
+        cdc mirror -c shop.yaml --to parquet:/lake/files --interval 60 --master spark://head:7077
     """
+    lake, path = _target(to)
+    if lake == "delta" and checkpoint is not None:
+        raise ConfigError("--checkpoint is for Parquet files", remedy="leave it out: Delta tables keep their position")
+    if lake == "parquet" and keep_days is not None:
+        raise ConfigError("--keep-days is for Delta tables", remedy="leave it out: Parquet files have no versions")
     loaded = load_config(config)
     spark, deployment = spark_settings(master, conf=conf or ()), describe_deployment(loaded, tables or ())
     job = MirrorJob(
@@ -81,8 +106,10 @@ def mirror(
         kafka=deployment.kafka,
         stream=deployment.stream,
         tables=deployment.tables,
+        format=lake,
         path=str(path.absolute()),
         compact_every=compact_every,
+        keep_days=keep_days or KEEP_DAYS,
         checkpoint=None if checkpoint is None else str(checkpoint.absolute()),
         once=once,
         rebuild=rebuild,
@@ -90,3 +117,12 @@ def mirror(
         interval_s=interval_s,
     )
     raise typer.Exit(run_job("mirror", job))
+
+
+def _target(to: str) -> tuple[LakeFormat, Path]:
+    """Takes ``delta:/lake/shop`` apart."""
+    name, _, folder = to.partition(":")
+    for each in get_args(LakeFormat):
+        if name == each and folder:
+            return each, Path(folder)
+    raise ConfigError(f"--to {to} does not say what to write where", remedy="write --to delta:DIR or --to parquet:DIR")

@@ -5,14 +5,17 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from cdc.contract.jobspec.mirror import MirrorJob
 from cdc.spark.errors import JobError
+from cdc.spark.mirror.delta import DeltaMirror
+from cdc.spark.mirror.delta_sql import SESSION
 from cdc.spark.mirror.parquet import ParquetMirror
+from cdc.spark.mirror.rounds import CutRounds
 from cdc.spark.mirror.stream import MirrorStream
 from cdc.spark.offsets import Brokers
 from cdc.spark.session import open_session
@@ -28,7 +31,10 @@ def main(document: str) -> int:
     stop = threading.Event()
     # Before the session is opened: that takes seconds, and SIGTERM would kill it half-way.
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    with open_session(job.spark, "cdc mirror") as spark:
+    settings = job.spark
+    if job.format == "delta":
+        settings = settings.model_copy(update={"conf": {**SESSION, **settings.conf}})
+    with open_session(settings, "cdc mirror") as spark:
         # After the session is open, because pyspark installs its own handler of SIGINT.
         signal.signal(signal.SIGINT, lambda *_: stop.set())
         mirror(spark, job, stop)
@@ -43,8 +49,15 @@ def mirror(spark: SparkSession, job: MirrorJob, stop: threading.Event) -> None:
     """
     # In PostgreSQL, names that differ only in case are two columns.
     spark.conf.set("spark.sql.caseSensitive", "true")
-    with closing(Brokers(job.kafka)) as brokers, closing(ParquetMirror(spark, job)) as lake:
-        stream = MirrorStream(spark, job, lake, brokers, stop)
+    with ExitStack() as opened:
+        brokers = opened.enter_context(closing(Brokers(job.kafka)))
+        stream: CutRounds | MirrorStream
+        if job.format == "delta":
+            tables = opened.enter_context(closing(DeltaMirror(spark, job)))
+            stream = CutRounds(spark, job, tables, brokers, stop)
+        else:
+            files = opened.enter_context(closing(ParquetMirror(spark, job)))
+            stream = MirrorStream(spark, job, files, brokers, stop)
         sys.stderr.write(f"mirroring {len(job.tables)} tables\n")
         try:
             stream.run()

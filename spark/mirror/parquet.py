@@ -8,7 +8,6 @@ holds the values of all its types, text if need be. When that type changes, all 
 
 from __future__ import annotations
 
-import fcntl
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -23,6 +22,7 @@ from cdc.contract.kinds import Kind, kind_of
 from cdc.spark.errors import JobError
 from cdc.spark.mirror import manifest as manifests
 from cdc.spark.mirror.definitions import Definitions
+from cdc.spark.mirror.folder import hold
 from cdc.spark.mirror.manifest import LakeManifest
 from cdc.spark.mirror.position import LakePosition, MicroBatch, Offsets, admits
 from cdc.spark.mirror.rows import LakeRecordForm
@@ -71,15 +71,10 @@ class ParquetMirror:
         self._root = Path(job.path).absolute()
         self._compact_every = job.compact_every
         self._forms: dict[str, LakeRecordForm] = {}
-        try:
-            for table in job.tables:
-                (self._root / table.topic).mkdir(parents=True, exist_ok=True)
-            self._lock = (self._root / ".lock").open("w")
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise JobError(f"another process mirrors into {self._root}", remedy="stop it first") from error
-        except OSError as error:
-            raise JobError(f"cannot write to {self._root}: {error.strerror}", remedy="name another folder") from error
+        for table in job.tables:
+            if (self._root / table.topic / "_delta_log").exists():
+                raise JobError(f"{self._root / table.topic} holds a Delta table", remedy="name another folder")
+        self._lock = hold(self._root, [table.topic for table in job.tables])
         self._manifests = {table.topic: manifests.read(self._root / table.topic, table.topic) for table in job.tables}
         for topic, manifest in self._manifests.items():
             manifests.sweep(self._root / topic, manifest)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import shutil
 import tempfile
 import threading
@@ -29,16 +28,15 @@ from cdc.spark.kafka_options import connector_options
 from cdc.spark.mirror.definitions import Definitions
 from cdc.spark.mirror.parquet import ParquetMirror
 from cdc.spark.mirror.position import LakePosition, MicroBatch, NotItsTurn
+from cdc.spark.mirror.records import are_known, forms_used, latest_of, refusal
 from cdc.spark.mirror.topics import SeenEnds, TopicsOfRun
 from cdc.spark.offsets import Brokers
-from cdc.spark.reconcile.home import is_stray
-from cdc.spark.topic import GROUP_PREFIX, header_field
-from cdc.spark.values.avro import ids_in, opened
+from cdc.spark.topic import GROUP_PREFIX
+from cdc.spark.values.avro import opened
 
 _LOOK_S: Final = 1
 _NOTE_EVERY_S: Final = 60
 """How often to note that the copies are current. A note writes a file per table; tombstones are kept for hours."""
-_REFUSED: Final = re.compile(r"RecordRefused: (.+)")
 
 
 class MirrorStream:
@@ -195,15 +193,7 @@ class MirrorStream:
             # After the records were read: if the topics are still the same now, the records are theirs.
             self._source.refuse_others()
             for topic in self._topics:
-                latest = (
-                    records.where(fn.col("topic") == topic)
-                    .groupBy("key", "partition")
-                    .agg(fn.max_by(fn.struct("value", "offset", "header"), "offset").alias("last"))
-                    .select("key", "last.value", "partition", "last.offset", "last.header")
-                    # A key in the wrong partition was put there by another program; neither it nor the tombstone
-                    # that repairs it is the row's record.
-                    .where(~is_stray(fn.col("key"), fn.col("partition"), self._source.partitions(topic)))
-                )
+                latest = latest_of(records.where(fn.col("topic") == topic), self._source.partitions(topic))
                 batch = MicroBatch(
                     self._generation,
                     number,
@@ -216,7 +206,7 @@ class MirrorStream:
             self._failures.append(error)
             raise
         except PySparkException as error:
-            self._failures.append(_refusal(error))
+            self._failures.append(refusal(error))
             raise
         else:
             self._copied += count
@@ -234,17 +224,11 @@ class MirrorStream:
             .agg(
                 (fn.max("offset") + 1).alias("end"),
                 fn.count(fn.lit(1)).alias("count"),
-                fn.collect_set(fn.when(fn.col("value").isNotNull(), header_field("schema"))).alias("schemas"),
-                fn.collect_set(ids_in("value")).alias("written"),
-                fn.max(header_field("envelope").isNotNull()).alias("enveloped"),
+                *forms_used(),
             )
             .collect()
         )
-        if not (
-            self._definitions.know({each for row in rows for each in row["schemas"]})
-            and self._definitions.know_written((row["topic"], each) for row in rows for each in row["written"])
-            and self._definitions.know_enveloped(row["topic"] for row in rows if row["enveloped"])
-        ):
+        if not are_known(self._definitions, rows):
             self._definitions.read()
             self._lake.establish(self._definitions)
         ends: dict[str, dict[int, int]] = {}
@@ -269,15 +253,3 @@ class MirrorStream:
     def _is_ours(self, topic: str, position: LakePosition) -> bool:
         """Tells whether this run wrote the position, or found it and had nothing to read since."""
         return position.generation == self._generation or dict(position.offsets) == dict(self._source.began(topic))
-
-
-def _refusal(error: PySparkException) -> JobError:
-    text = str(error)
-    if refused := _REFUSED.search(text):
-        return JobError(
-            refused[1], remedy="find who wrote it with cdc health, have the row published again, then start again"
-        )
-    line = next((each for each in reversed(text.splitlines()) if "Error:" in each), text.splitlines()[0])
-    return JobError(
-        f"a batch could not be applied: {line.strip()}", remedy="start again; each table continues where it stands"
-    )

@@ -59,7 +59,7 @@ class TopicsOfRun:
         self._positions = {topic: positions.get(topic, LakePosition()) for topic in topics}
         self.seen = self.look()
         for topic, position in self._positions.items():
-            self._refuse_if_lost(topic, position)
+            refuse_if_lost(position, self.seen.extents[topic])
             self._refuse_if_erased(topic, position)
 
     def look(self) -> SeenEnds:
@@ -98,12 +98,6 @@ class TopicsOfRun:
         }
         return json.dumps(starts)
 
-    def _refuse_if_lost(self, topic: str, position: LakePosition) -> None:
-        if why := position.why_lost(self.seen.extents[topic]):
-            raise TopicChanged(
-                f"topic {topic} {why}, so rows of the copy may be out of date or deleted since", remedy=_REBUILD
-            )
-
     def _refuse_if_erased(self, topic: str, position: LakePosition) -> None:
         """Refuses a lake that was away for longer than tombstones are kept, because it may have missed a delete."""
         retention_ms = int(self._brokers.settings(topic)["delete.retention.ms"])
@@ -116,3 +110,15 @@ class TopicsOfRun:
                 "missed deletes",
                 remedy=_REBUILD,
             )
+
+
+def refuse_if_lost(position: LakePosition, extent: Extent) -> None:
+    """Checks that a copy can go on at its offsets.
+
+    Raises:
+        TopicChanged: reading on there would miss records or keep ghosts.
+    """
+    if why := position.why_lost(extent):
+        raise TopicChanged(
+            f"topic {extent.topic} {why}, so rows of the copy may be out of date or deleted since", remedy=_REBUILD
+        )

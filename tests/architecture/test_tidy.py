@@ -230,7 +230,7 @@ def test_no_path_of_a_machine() -> None:
 
 def test_crash_points_exist() -> None:
     visited: dict[str, str] = {}
-    for path in modules("cdc", "tests"):
+    for path in modules("cdc", "spark", "tests"):
         for call in (*calls(path, "reach"), *calls(path, "reach", "crashpoints")):
             if call.args and isinstance(call.args[0], ast.Constant):
                 visited[str(call.args[0].value)] = f"{path}:{call.lineno}"

@@ -216,7 +216,7 @@ def following(
 ) -> Iterator[Callable[[Callable[[], bool]], None]]:
     """``cdc mirror`` at work there, until SIGTERM at the end; gives a way to wait for what it shall bring about."""
     batches = ("--interval", "0", "--records-per-batch", str(BATCH), "--compact-every", "2")
-    command = [sys.executable, "-m", "cdc", "mirror", TABLE, "-c", str(deployment.config), "--path", str(lake)]
+    command = [sys.executable, "-m", "cdc", "mirror", TABLE, "-c", str(deployment.config), "--to", f"parquet:{lake}"]
     with log.open("wb") as said:
         # This module's real start of a JVM that finds its way to a cluster: the other commands share one.
         process = subprocess.Popen([*command, *batches, *on(cluster)], stdout=said, stderr=said)

@@ -109,7 +109,7 @@ COMMANDS = {
     "spark": (
         ("reconcile",),
         ("health",),
-        ("mirror", "--once", "--path", "lake"),
+        ("mirror", "--once", "--to", "delta:lake"),
         ("snapshot", "public.orders", "--to", "snapshots"),
         ("audit", "public.orders", "--to", "trail"),
     ),

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 from pydantic import BaseModel, Field
 
 from cdc.contract.jobspec.deployment import STRICT, JobTable, KafkaSettings, SparkSettings, Stream
+
+LakeFormat: TypeAlias = Literal["parquet", "delta"]
 
 RECORDS_PER_BATCH = 200_000
 """A batch of one-kilobyte rows is then 200 MB, spread over the executors, and is written within seconds."""
@@ -15,14 +19,19 @@ INTERVAL_S = 5
 COMPACT_EVERY = 20
 """A reader of the newest rows merges at most this many small sets of files."""
 
+KEEP_DAYS = 7
+"""Days for which a reader of Delta tables can go back to a former version, as Delta's own default."""
+
 
 class MirrorJob(BaseModel):
-    """Copy topics to a lake of Parquet files, and follow them.
+    """Copy topics to tables in a lake, and follow them.
 
     Attributes:
         stream: the bridge that publishes the topics.
+        format: what the tables are made of.
         path: a folder that the driver and all executors see; each topic gets a folder in it.
-        compact_every: after how many batches the files are rewritten to one row per key.
+        compact_every: after how many batches of a table its small files are rewritten.
+        keep_days: for how many days former versions of Delta tables stay readable.
         checkpoint: a folder for Spark's own checkpoint; None for none, because the files record their positions.
         once: stop at the present end of the topics, instead of following them.
         rebuild: empty the copies first, and start from the beginning.
@@ -34,8 +43,10 @@ class MirrorJob(BaseModel):
     kafka: KafkaSettings
     stream: Stream
     tables: tuple[JobTable, ...] = Field(min_length=1)
+    format: LakeFormat = "parquet"
     path: str = Field(min_length=1)
     compact_every: int = Field(default=COMPACT_EVERY, ge=1, le=1000)
+    keep_days: int = Field(default=KEEP_DAYS, ge=1, le=3650)
     checkpoint: str | None = None
     once: bool = False
     rebuild: bool = False

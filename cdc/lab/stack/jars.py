@@ -39,7 +39,7 @@ def fetch_jars(lock: Path = KAFKA_LOCK, *, say: Say = silent, download: Download
 
 
 def fetch_spark_jars(*, say: Say = silent, download: Download | None = None) -> tuple[Path, ...]:
-    """Returns the jars that Spark jobs need besides pyspark: Kafka connector, reader of Avro, PostgreSQL's JDBC driver.
+    """Returns the jars that Spark jobs need besides pyspark: Kafka connector, Avro, Delta tables, JDBC driver.
 
     Raises:
         StackError: an artefact cannot be downloaded, or differs from the locked one.

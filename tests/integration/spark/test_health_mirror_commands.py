@@ -45,7 +45,7 @@ def test_health_and_a_lake_from_the_command_line(database: Database, deploy: Dep
     assert "there is no topic no.such.topic" in missing.stderr
 
     lake = tmp_path / "lake"
-    mirror = cdc("mirror", "-c", deployment.config, "--path", lake, "--once")
+    mirror = cdc("mirror", "-c", deployment.config, "--to", f"parquet:{lake}", "--once")
     assert mirror.returncode == 0, mirror.stdout + mirror.stderr
     assert re.search(r"mirrored [\d,]+ records in [\d.]+ s of work, [\d,]+ records/s", mirror.stderr), mirror.stderr
     folder = lake / deployment.topic("public.item")
@@ -58,7 +58,7 @@ def test_health_and_a_lake_from_the_command_line(database: Database, deploy: Dep
     assert sorted(rows) == [(n, f"{n * 110 // 100}.{n * 110 % 100:02}") for n in range(1, 9)]
     refused = cdc("mirror", "-c", deployment.config)
     assert refused.returncode == 2
-    assert "Missing option '--path'" in refused.stderr
+    assert "Missing option '--to'" in refused.stderr
     deployment.stop()
 
 
@@ -72,7 +72,18 @@ def test_a_mirror_that_follows_ends_with_sigterm(database: Database, deploy: Dep
     lake = tmp_path / "lake"
     with (tmp_path / "mirror.log").open("w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "cdc", "mirror", "-c", deployment.config, "--path", lake, "--interval", "0"],
+            [
+                sys.executable,
+                "-m",
+                "cdc",
+                "mirror",
+                "-c",
+                deployment.config,
+                "--to",
+                f"parquet:{lake}",
+                "--interval",
+                "0",
+            ],
             stdout=log,
             stderr=log,
         )
@@ -105,7 +116,7 @@ def test_a_mirror_that_is_stopped_while_spark_starts(
     deployment.start_bridge()
     deployment.wait_published()
     lake, log = tmp_path / "lake", tmp_path / "mirror.log"
-    options = ["--path", str(lake), "--rebuild", *(["--once"] if once else [])]
+    options = ["--to", f"parquet:{lake}", "--rebuild", *(["--once"] if once else [])]
     with log.open("w") as out:
         process = subprocess.Popen(
             [sys.executable, "-m", "cdc", "mirror", "-c", str(deployment.config), *options], stdout=out, stderr=out

@@ -2,69 +2,24 @@
 
 from __future__ import annotations
 
-import struct
-from datetime import UTC, date, datetime
-from decimal import Decimal
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
-from psycopg import sql
 from pyspark.sql import SparkSession
 
 from cdc.base.lsn import LSN
 from cdc.contract.jobspec.snapshot import AsOfLsn, AsOfOffsets, AsOfTime
 from cdc.spark.errors import JobError, NotCaughtUp, PastErased
 from tests.integration.spark.snapshots import Snapshots
+from tests.integration.spark.typed_values import differences, make_matrix
 from tests.support.deployment import Deploy
 from tests.support.servers import Database
-from tests.support.type_catalogue import CUSTOM_TYPES, VALUE_TYPES
+from tests.support.type_catalogue import VALUE_TYPES
 from tests.support.type_matrix import PINNED
 
 TABLE = "public.account"
-
-
-def as_text(value: Any, sql_type: str) -> Any:
-    """A value out of Parquet as PostgreSQL prints it; of an array the elements. Not for floats."""
-    if isinstance(value, list):
-        return [None if each is None else as_text(each, sql_type) for each in value]
-    if isinstance(value, bool):
-        return "t" if value else "f"
-    if isinstance(value, bytes | bytearray):
-        return "\\x" + value.hex()
-    if isinstance(value, Decimal):
-        return format(value, "f")
-    if isinstance(value, datetime):
-        moment = value.isoformat(" ")
-        return (moment.rstrip("0") if "." in moment else moment) + ("+00" if "tz" in sql_type else "")
-    if isinstance(value, date):
-        return value.isoformat()
-    return None if value is None else str(value)
-
-
-def as_single(number: float) -> float:
-    """What is left of a number in four bytes."""
-    (single,) = struct.unpack("f", struct.pack("f", number))
-    return float(single)
-
-
-def printed(connection: psycopg.Connection[Any], name: str, sql_type: str) -> dict[int, Any]:
-    """The column as the source has it: text, an array's elements as text, floats as numbers."""
-    column = sql.Identifier(name)
-    if sql_type.endswith("[]") and not sql_type.startswith("json"):
-        expression = sql.SQL("to_json({}::text[])").format(column)
-        if sql_type.startswith("boolean"):
-            expression = sql.SQL(
-                "CASE WHEN {0} IS NOT NULL THEN to_json(array(SELECT left(e::text, 1) FROM unnest({0}) e)) END"
-            ).format(column)
-    elif sql_type in ("real", "double precision"):
-        expression = sql.SQL("{}").format(column)
-    else:
-        # A cast of char(n) to text would take its blanks away; a composite with a null in it is not "not null".
-        expression = sql.SQL("CASE WHEN {0} IS DISTINCT FROM NULL THEN format('%s', {0}) END").format(column)
-    query = sql.SQL("SELECT id, {} FROM matrix ORDER BY id").format(expression)
-    return dict(connection.execute(query).fetchall())
 
 
 @pytest.fixture
@@ -86,27 +41,15 @@ def source_rows(database: Database, table: str = "account") -> list[Any]:
 def test_every_type_comes_back_as_the_source_prints_it(
     spark: SparkSession, deploy: Deploy, database: Database, tmp_path: Path
 ) -> None:
-    count = max(map(len, VALUE_TYPES.values()))
     with database.connect(options=PINNED) as connection:
-        connection.execute(CUSTOM_TYPES)
-        columns = sql.SQL(", ").join(
-            sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(name)) for name in VALUE_TYPES
-        )
-        connection.execute(sql.SQL("CREATE TABLE matrix (id int PRIMARY KEY, {})").format(columns))
-        for number in range(count):
-            values = sql.SQL(", ").join(
-                sql.SQL("{}::{}").format(sql.Literal(each[number % len(each)]), sql.SQL(name))
-                for name, each in VALUE_TYPES.items()
-            )
-            connection.execute(sql.SQL("INSERT INTO matrix VALUES ({}, {})").format(sql.Literal(number), values))
-        connection.execute("INSERT INTO matrix (id) VALUES (9999)")
+        count = make_matrix(connection)
         deployment = deploy(topics={"partitions": 2})
         deployment.start_bridge()
         deployment.wait_backfilled("public.matrix")
         manifest, found = Snapshots(spark, deployment, tmp_path / "s").take("public.matrix")
         frame = found["public.matrix"]
         rows = {row["id"]: row for row in frame.collect()}
-        assert manifest.tables[0].rows == len(rows) == count + 1
+        assert manifest.tables[0].rows == len(rows) == count
         typed = {field.name: field for field in frame.schema.fields}
         assert typed["numeric(12,3)"].dataType.simpleString() == "decimal(12,3)"
         assert typed["numeric"].dataType.simpleString() == "string"
@@ -114,31 +57,8 @@ def test_every_type_comes_back_as_the_source_prints_it(
         assert typed["timestamptz"].dataType.simpleString() == "timestamp"
         assert typed["timestamp"].dataType.simpleString() == "timestamp_ntz"
         assert typed["integer[]"].dataType.simpleString() == "array<int>"
-        beyond_count, different = 0, list[tuple[str, int, object, object]]()
-        for name in VALUE_TYPES:
-            kind = typed[name].dataType.simpleString()
-            texts = printed(connection, name, "text")
-            wanted = printed(connection, name, {"texts": "text[]"}.get(name, name) if kind != "string" else "text")
-            for number, row in rows.items():
-                beyond = dict(row["_beyond"] or {})
-                if name in beyond:
-                    beyond_count += 1
-                    assert row[name] is None
-                    assert not kind.startswith("array") or texts[number].startswith(("{{", "[")), texts[number]
-                    if not kind.startswith("array"):
-                        assert beyond[name] == texts[number]
-                elif kind == "string" and name.startswith("jsonb["):
-                    assert (row[name] is None) == (texts[number] is None)
-                elif isinstance(row[name], float):
-                    single = as_single(wanted[number]) if name == "real" else wanted[number]
-                    if repr(row[name]) != repr(single):
-                        different.append((name, number, row[name], single))
-                elif name == "double precision[]":
-                    floats = wanted[number] and [None if each is None else float(each) for each in wanted[number]]
-                    if repr(row[name]) != repr(floats):
-                        different.append((name, number, row[name], floats))
-                elif as_text(row[name], name) != wanted[number]:
-                    different.append((name, number, row[name], wanted[number]))
+        kinds = {name: typed[name].dataType.simpleString() for name in VALUE_TYPES}
+        different, beyond_count = differences(connection, kinds, rows)
     assert different == [], sorted({each[0] for each in different})
     assert beyond_count > 10
 

@@ -21,7 +21,7 @@ from cdc.spark.snapshot import main as job_main
 from cdc.spark.snapshot.folders import snapshots as finished
 from cdc.spark.snapshot.manifest import Manifest, TableManifest
 from tests.integration.spark.snapshots import Snapshots
-from tests.integration.spark.test_snapshot import as_text
+from tests.integration.spark.typed_values import as_text
 from tests.support.deployment import Deploy, Deployment
 from tests.support.pairs import Choice, covering
 from tests.support.servers import Database
