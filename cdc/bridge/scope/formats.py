@@ -145,8 +145,8 @@ class TableFormats:
         if written is None or not self._is_still_there(written, schema, form):
             if former is not None:
                 known = (each.text for each in (ids or {}).values() if each.format == name and each.text != former)
-                older = [each for each in known if _is_of(form, each)]
-                self._refuse_misreading(schema, form, (*older, former), text)
+                older = [_misread_of_kind(form, each, text) for each in known]
+                self._refuse_misreading(schema, form, older, form.misread(former, text))
                 self._carry_over(schema, form, former)
             written = self._registered(schema, form, WrittenSchema(0, text, name), ids or {})
         others = (each for each in schema.written if each != written)
@@ -200,18 +200,18 @@ class TableFormats:
         if self._asked(lambda registry: registry.kind(name)) is None:
             self._asked(lambda registry: registry.register(name, form.kind, former))
 
-    def _refuse_misreading(self, schema: TableSchema, form: RegisteredFormat, formers: Sequence[str], now: str) -> None:
+    def _refuse_misreading(
+        self, schema: TableSchema, form: RegisteredFormat, older: Sequence[Sequence[str]], newest: Sequence[str]
+    ) -> None:
         """Refuse what the registry would take although readers with a former schema read wrong values.
 
         Args:
             schema, form: of the table.
-            formers: the schemas that the topic's values were written with, the newest last.
-            now: the schema to be registered.
+            older, newest: the columns that readers with the former schemas would misread.
 
         Raises:
             RegistryRefused: there is such a column, and the subject's compatibility is not NONE.
         """
-        *older, newest = [form.misread(each, now) for each in formers]
         if not any((*older, newest)):
             return
         name = self.subject(schema, form)
@@ -303,13 +303,15 @@ def former_schema(last: TableSchema | None, name: FormatName, envelope: Debezium
     return last.written[-1].text
 
 
-def _is_of(form: RegisteredFormat, text: str) -> bool:
-    """Whether a schema is of this kind: a topic may hold rows and, of another generation, rows in envelopes."""
+def _misread_of_kind(form: RegisteredFormat, former: str, now: str) -> Sequence[str]:
+    """Returns the columns that readers with the former schema would misread; none if it is a schema of another kind.
+
+    A topic may hold rows and, of another generation, rows in envelopes.
+    """
     try:
-        form.reader(text)
+        return form.misread(former, now)
     except ValueError:
-        return False
-    return True
+        return ()
 
 
 def _given_twice(topic: str, what: str, number: int) -> RegistryRefused:

@@ -79,7 +79,8 @@ class RegisteredFormat:
             beyond their types. The same arguments always make the same text.
         is_same: whether two texts are the same schema. Registries may write one anew, in another layout.
         misread: returns the columns whose values a reader with one schema (the first argument) would take for something
-            else when they are written with the other, without any error, although the registry may take it.
+            else when they are written with the other, without any error, although the registry may take it; raises
+            ``ValueError`` for a schema of another kind.
         writer: makes a writer for rows with these columns, from the schema's text and id.
         reader: makes a reader from the schema's text; raises ``ValueError`` for a schema that cdc did not write.
         succeeding: returns a schema (the second argument) with what it has to keep of the one with which the topic was

@@ -55,8 +55,15 @@ def envelope_name(table: TableSchema) -> str:
 
 
 def row_fields(text: str) -> list[dict[str, Any]]:
-    """Returns the fields of a row in the schema of an envelope."""
-    row: list[dict[str, Any]] = orjson.loads(text)["fields"][0]["type"][1]["fields"]
+    """Returns the fields of a row in the schema of an envelope.
+
+    Raises:
+        ValueError: the schema is not that of an envelope.
+    """
+    try:
+        row: list[dict[str, Any]] = orjson.loads(text)["fields"][0]["type"][1]["fields"]
+    except (LookupError, TypeError) as error:
+        raise ValueError(f"not the schema of an envelope: {text[:60]}") from error
     return row
 
 
@@ -69,6 +76,9 @@ def misread_events(former: str, now: str) -> tuple[str, ...]:
     Args:
         former: the schema with which the topic was last written.
         now: the schema to be registered.
+
+    Raises:
+        ValueError: one of them is not the schema of an envelope.
     """
     was = {field["name"]: field["type"] for field in row_fields(former)}
     pairs = ((field["name"], was[field["name"]], field["type"]) for field in row_fields(now) if field["name"] in was)

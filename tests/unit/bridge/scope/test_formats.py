@@ -23,6 +23,7 @@ from cdc.bridge.scope.formats import TableFormats
 from cdc.contract.change import Column, Relation, ReplicaIdentity
 from cdc.contract.formats.avro.keys import key_schema
 from cdc.contract.formats.avro.schema import avro_schema, misread
+from cdc.contract.formats.debezium.avro_schema import envelope_schema
 from cdc.contract.formats.json_schema.schema import read_schema
 from cdc.contract.formats.opener import ValueOpener
 from cdc.contract.formats.registered import SchemaKind
@@ -338,6 +339,25 @@ def test_a_column_that_comes_back_is_compared_with_older_schemas_in_a_transitive
     registry.mode = "BACKWARD_TRANSITIVE"
     with pytest.raises(RegistryRefused, match=r"column a was bytea and is text"):
         TableFormats(configured(), registry).form(schema(), COLUMNS, last, ids)
+
+
+@pytest.mark.parametrize("is_enveloped", [True, False])
+def test_schemas_of_rows_are_not_compared_with_those_of_events(is_enveloped: bool) -> None:
+    """The topic held both, of another generation each. Older ones of the same kind count in a transitive mode."""
+    modes = DebeziumModes()
+    former = [
+        replace(schema(), columns=(SchemaColumn("id", "int4"), *more)) for more in ((SchemaColumn("a", "bytea"),), ())
+    ]
+    rows = [avro_schema(each, "shop", "refuse") for each in former]
+    events = [envelope_schema(each, modes) for each in former]
+    ids = {number: WrittenSchema(number, text, "avro") for number, text in enumerate((*rows, *events), 3)}
+    last = replace(schema(ids[6 if is_enveloped else 4]), format="avro", envelope=modes if is_enveloped else None)
+    registry = MemoryRegistry()
+    formats = TableFormats(configured(envelope="debezium" if is_enveloped else "plain"), registry)
+    assert formats.form(schema(), COLUMNS, last, ids) is not None
+    registry.mode = "BACKWARD_TRANSITIVE"
+    with pytest.raises(RegistryRefused, match=r"column a was .*bytes.* and is|column a was bytea and is text"):
+        formats.form(replace(schema(), fingerprint="b" * 16), COLUMNS, last, ids)
 
 
 def test_a_schema_keeps_what_the_former_one_of_its_topic_had() -> None:
