@@ -11,6 +11,7 @@ https://mariadb.com/kb/en/mariadb-error-code-reference/
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import Any, Final
@@ -141,6 +142,8 @@ def explained(error: BaseException) -> Explained:
     if isinstance(error, OSError):
         return Explained(Blame.REFUSED, _TLS)  # the driver opens no other files
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+    if isinstance(getattr(error, "original_exception", None), ssl.SSLError | FileNotFoundError):
+        return Explained(Blame.REFUSED, _TLS)  # with the number of any failure to connect
     if (remedy := _AWAY.get(code)) is not None:
         return Explained(Blame.AWAY, remedy)
     if (remedy := _REFUSED.get(code)) is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import orjson
 import pytest
@@ -18,6 +19,7 @@ from cdc.sink.dialects import open_replica
 from cdc.sink.rejections import RecordRejected
 from cdc.sink.replica import ReplicaDatabase
 from tests.integration.sink.test_databases import ITEMS, TRUE, MariadbReplica, apply, progress, record, session
+from tests.support.certificates import Authority
 from tests.support.mariadb_server import MariadbServer, fresh_mariadb
 from tests.support.names import unique
 from tests.support.waiting import eventually
@@ -266,3 +268,41 @@ def test_many_rows_of_a_key_of_two_columns(shop: MariadbReplica) -> None:
         assert len(shop.rows("items")) == 30_000
         apply(writer, 200, *[each._replace(value=None, offset=each.offset + 30_000) for each in rows[1:]])
     assert shop.rows("items") == [(0, "n0")]
+
+
+def test_the_certificate_of_the_server_is_checked(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    shown = authority.sign("server")
+    with (
+        MariadbServer.open({"ssl-cert": str(shown.certificate), "ssl-key": str(shown.key)}) as server,
+        fresh_mariadb(server) as database,
+    ):
+        shop = MariadbReplica(database)
+        plain = shop.config()
+        assert plain.sink is not None
+
+        def trusting(root: Path) -> ReplicaDatabase:
+            sink = plain.sink.model_copy(update={"url": f"{database.url}?ssl_ca={root}"}) if plain.sink else None
+            return open_replica(plain.model_copy(update={"sink": sink}), application_name="test")
+
+        with session(trusting(authority.root), ITEMS) as writer:
+            apply(writer, 100, record(1, "a", 0))
+        assert shop.rows("items") == [(1, "a")]
+        for root in (Authority.stranger(tmp_path).root, tmp_path / "missing.pem"):
+            with pytest.raises(ReplicaRefused, match="correct ssl_ca"):
+                trusting(root).upgrade()
+
+
+@pytest.mark.long
+def test_a_reader_that_holds_a_table_delays_its_change(shop: MariadbReplica) -> None:
+    wider = replace(ITEMS, fingerprint="00000000000000cc", columns=(*ITEMS.columns, SchemaColumn("size", "int8")))
+    with session(opened(shop), ITEMS) as writer:
+        apply(writer, 100, record(1, "a", 0))
+    with closing(shop.database.server.connect(shop.schema, autocommit=False)) as reader, reader.cursor() as cursor:
+        cursor.execute("SELECT * FROM items")
+        late = session(opened(shop), ITEMS, wider, resumes=True)
+        with pytest.raises(ReplicaUnavailable, match="end the transaction that holds the table"), late:
+            pass
+    with session(opened(shop), ITEMS, wider, resumes=True) as writer:
+        apply(writer, 200, record(2, "b", 1, wider))
+    assert shop.rows("items") == [(1, "a", None), (2, "b", None)]
