@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,6 +19,7 @@ from cdc.lab.stack import KafkaBroker, PostgresServer, RegistryServer
 from tests.support import bank
 from tests.support.bridge_process import CdcProcess
 from tests.support.deployment import deployed
+from tests.support.forms import in_form
 from tests.support.sampling import sampled
 from tests.support.servers import Database, OwnStack
 from tests.support.soak import times
@@ -52,15 +52,8 @@ def test_killed_at_random(own_stack: OwnStack, tmp_path: Path, delivery: str, fo
     broker, servers = own_stack.kafka(), (own_stack.postgres(), own_stack.postgres())
     source, replica = (Database("postgres", server.dsn()) for server in servers)
     registry = None if form in ("json", "debezium", "connect") else own_stack.registry()
-    sections: dict[str, dict[str, Any]] = {}
-    if form == "debezium":
-        sections = {"topics": {"envelope": form}}
-    elif form == "debezium in avro" and registry is not None:
-        sections = {"topics": {"envelope": "debezium", "format": "avro"}, "registry": {"url": registry.url}}
-    elif form == "connect":
-        sections = {"values": {"documents": "string", "schemas": form}}
-    elif registry is not None:
-        sections = {"topics": {"format": form}, "registry": {"url": registry.url}}
+    values = {"values": {"documents": "string", "schemas": form}} if form == "connect" else {}
+    sections = in_form("json" if values else form, registry, **values)
     bank.create(source)
     watcher, writers = bank.Watcher(replica), [bank.Writer(source, rng.randrange(10**6)) for _ in range(2)]
     with deployed(source, broker.bootstrap, replica, tmp_path, sections, CdcProcess) as deployment:

@@ -26,17 +26,12 @@ from tests.integration.bridge.test_gaps import delete_topic
 from tests.integration.bridge.test_type_matrix import prepare
 from tests.integration.living.waiting import wait_equal
 from tests.support.deployment import Deploy, Deployment
+from tests.support.forms import deploy_in
 from tests.support.names import unique
 from tests.support.serve_process import ServeProcess
 from tests.support.servers import Database, OwnStack
 from tests.support.type_matrix import matrix_tables
 from tests.support.waiting import eventually
-
-
-def with_avro_keys(deploy: Deploy, registry: RegistryServer, **sections: dict[str, Any]) -> Deployment:
-    """A deployment whose keys are Avro."""
-    topics = {"key_format": "avro", **sections.pop("topics", {})}
-    return deploy(topics=topics, registry={"url": registry.url}, **sections)
 
 
 def heads(deployment: Deployment, table: str) -> set[bytes]:
@@ -57,7 +52,7 @@ def test_each_path_writes_the_same_key(
 ) -> None:
     database.execute("CREATE TABLE t (id bigint, code text, note text, PRIMARY KEY (code, id))")
     database.execute("INSERT INTO t SELECT i, 'c' || i, 'x' FROM generate_series(1, 50) i")
-    deployment = with_avro_keys(deploy, registry, topics={"format": format_, "cloudevents": True})
+    deployment = deploy_in("avro keys", deploy, registry, topics={"format": format_, "cloudevents": True})
     deployment.deliver(delivery)
     deployment.start()
     deployment.wait_backfilled("public.t")
@@ -83,7 +78,7 @@ def test_each_path_writes_the_same_key(
 
 
 def test_every_key_type(deploy: Deploy, database: Database, replica: Database, registry: RegistryServer) -> None:
-    deployment = with_avro_keys(deploy, registry)
+    deployment = deploy_in("avro keys", deploy, registry)
     with prepare(database) as connection:
         prepare(replica).close()
         tables = matrix_tables(connection)
@@ -108,7 +103,7 @@ def test_a_type_that_grows_keeps_the_keys_and_another_one_begins_anew(
 ) -> None:
     database.execute("CREATE TABLE t (id integer, code varchar(5), note text, PRIMARY KEY (id, code))")
     database.execute("INSERT INTO t SELECT i, 'c' || i, 'x' FROM generate_series(1, 40) i")
-    deployment = with_avro_keys(deploy, registry, source={"on_gap": "rebackfill"})
+    deployment = deploy_in("avro keys", deploy, registry, source={"on_gap": "rebackfill"})
     deployment.start_bridge()
     deployment.wait_backfilled("public.t")
     before = live(deployment, "public.t")
@@ -135,7 +130,7 @@ def test_another_form_of_keys_begins_the_topic_anew(
     """From JSON to Avro and back: no row stays under two keys, for the sink neither."""
     database.execute("CREATE TABLE t (id integer PRIMARY KEY, n integer)")
     database.execute("INSERT INTO t SELECT i, 0 FROM generate_series(1, 60) i")
-    deployment = with_avro_keys(deploy, registry, topics={"key_format": "json"})
+    deployment = deploy_in("avro keys", deploy, registry, topics={"key_format": "json"})
     deployment.start()
     deployment.wait_backfilled("public.t")
     deployment.assert_equal("public.t")
@@ -161,7 +156,7 @@ def test_a_registry_with_other_ids_is_refused(
     database.execute("CREATE TABLE t (id integer PRIMARY KEY, a integer)")
     database.execute("INSERT INTO t SELECT i, 0 FROM generate_series(1, 20) i")
     own_registry = own_stack.registry()
-    deployment = with_avro_keys(deploy, own_registry)
+    deployment = deploy_in("avro keys", deploy, own_registry)
     deployment.start()
     deployment.wait_backfilled("public.t")
     deployment.assert_equal("public.t")
@@ -205,7 +200,8 @@ def test_views_and_commands_show_keys_in_json(
 ) -> None:
     database.execute("CREATE TABLE t (id numeric, code text, a text, PRIMARY KEY (id, code))")
     database.execute("INSERT INTO t VALUES (1.0, 'x', 'one')")
-    deployment = with_avro_keys(
+    deployment = deploy_in(
+        "avro keys",
         deploy,
         registry,
         topics={"history": ["public.t"]},
@@ -248,7 +244,7 @@ def test_a_view_lives_through_another_form_of_keys(
     address = "view" if store == "folder" else f"{redis.url}?prefix={unique('keys')}"
     view, source = {"store": address, "index": {"public.t": ["n"]}}, {"on_gap": "rebackfill"}
     topics = {"key_format": "json"}
-    deployment = with_avro_keys(deploy, registry, topics=topics, view=view, source=source, serve={"port": 0})
+    deployment = deploy_in("avro keys", deploy, registry, topics=topics, view=view, source=source, serve={"port": 0})
     deployment.start_bridge()
     deployment.wait_backfilled("public.t")
     service = ServeProcess(deployment.config, tmp_path / "serve.log")
@@ -290,7 +286,7 @@ def test_the_other_bridge_of_a_pair_with_another_form_of_keys_is_refused(
     """When its turn comes, it writes nothing, and the first one goes on."""
     database.execute("CREATE TABLE t (id integer PRIMARY KEY, a integer)")
     database.execute("INSERT INTO t SELECT i, 0 FROM generate_series(1, 20) i")
-    deployment = with_avro_keys(deploy, registry)
+    deployment = deploy_in("avro keys", deploy, registry)
     deployment.start()
     deployment.wait_backfilled("public.t")
     deployment.assert_equal("public.t")
@@ -321,7 +317,7 @@ def test_a_schemas_topic_that_is_lost_leaves_no_row_under_two_keys(
     """With the registry still there, and with one that was restored with other ids."""
     database.execute("CREATE TABLE t (id integer PRIMARY KEY, a integer)")
     database.execute("INSERT INTO t SELECT i, 0 FROM generate_series(1, 20) i")
-    deployment = with_avro_keys(deploy, own_stack.registry())
+    deployment = deploy_in("avro keys", deploy, own_stack.registry())
     deployment.start()
     deployment.wait_backfilled("public.t")
     deployment.assert_equal("public.t")
@@ -363,7 +359,7 @@ def test_avro_keys_beside_values_in_other_forms_and_cloud_events(
     database.execute("INSERT INTO t VALUES ('2026-01-02 03:04:05.6Z', '\\x00ff', 1.50, '{\"a\": 1}')")
     values = {"timestamps": "iso", "numeric": "number", "bytea": "base64", "documents": "string"}
     topics = {"partitions": 1, "cloudevents": True, "history": ["public.t"]}
-    deployment = with_avro_keys(deploy, registry, topics=topics, values=values)
+    deployment = deploy_in("avro keys", deploy, registry, topics=topics, values=values)
     deployment.start()
     deployment.wait_backfilled("public.t")
     database.execute("INSERT INTO t VALUES ('infinity', '', NULL, 'null')")

@@ -21,9 +21,10 @@ from cdc.contract.record import FormatName, SchemaColumn, TableSchema
 from cdc.kafka.registry import SchemaRegistry
 from cdc.lab.stack import RegistryServer
 from tests.architecture.pages import page
-from tests.integration.bridge.test_formats import be_compatible, ids, in_format
+from tests.integration.bridge.test_formats import be_compatible, ids
 from tests.integration.living.waiting import wait_equal
 from tests.support.deployment import Deploy
+from tests.support.forms import deploy_in
 from tests.support.names import unique
 from tests.support.serve_process import ServeProcess
 from tests.support.servers import Database
@@ -201,7 +202,7 @@ class Changing:
         self.tables = {f"public.{table}": name for table, name in TABLES.items()}
         view = {"store": "view", "index": {each: ["n"] for each in self.tables}}
         topics, source = {"formats": self.tables}, {"on_gap": "rebackfill"}
-        self.deployment = in_format(
+        self.deployment = deploy_in(
             "avro", deploy, registry, topics=topics, source=source, view=view, serve={"port": 0}
         )
         for table in self.tables:
@@ -278,7 +279,7 @@ def test_with_none_all_sides_are_right_after_any_change(
 def test_another_value_of_an_enum_needs_no_schema(deploy: Deploy, database: Database, registry: RegistryServer) -> None:
     """The strictest mode takes it, and labels that are not names."""
     database.execute("CREATE TYPE mood AS ENUM ('so \"sad\"', 'ok')")
-    deployment = in_format(
+    deployment = deploy_in(
         "avro", deploy, registry, topics={"formats": {f"public.{table}": name for table, name in TABLES.items()}}
     )
     for table in TABLES:

@@ -31,6 +31,7 @@ from cdc.lab.stack import Kafka, RegistryServer
 from tests.benchmarks.debezium.connect import connect
 from tests.benchmarks.debezium.source import AVRO_CONVERTER
 from tests.support.deployment import Deploy, Deployment
+from tests.support.forms import deploy_in
 from tests.support.locked_jars import locked_jars
 from tests.support.names import unique
 from tests.support.servers import Database
@@ -534,7 +535,7 @@ def forgive_what_only_the_catalog_knows(column: dict[str, Any]) -> None:
 def test_both_write_the_same(
     deploy: Deploy, database: Database, kafka: Kafka, tmp_path: Path, modes: dict[str, Any]
 ) -> None:
-    deployment = deploy(topics={"envelope": "debezium", "partitions": 1}, debezium=modes)
+    deployment = deploy_in("debezium", deploy, topics={"partitions": 1}, debezium=modes)
     compare_all(*_written_by_both(deployment, database, kafka, tmp_path, modes))
 
 
@@ -573,8 +574,7 @@ def test_both_write_the_same_in_avro(
     deploy: Deploy, database: Database, kafka: Kafka, registry: RegistryServer, tmp_path: Path, modes: dict[str, Any]
 ) -> None:
     """The connector with Apicurio's converter, and one registry for both."""
-    topics = {"envelope": "debezium", "format": "avro", "partitions": 1}
-    deployment = deploy(topics=topics, registry={"url": registry.url}, debezium=modes)
+    deployment = deploy_in("debezium in avro", deploy, registry, topics={"partitions": 1}, debezium=modes)
     compare_all(*_written_by_both(deployment, database, kafka, tmp_path, modes, registry))
 
 

@@ -15,6 +15,7 @@ from cdc.contract.ports import StoredRecord
 from tests.integration.bridge.test_type_matrix import prepare
 from tests.integration.topics.lookup.test_commands import told, watching
 from tests.support.deployment import Deploy, Deployment
+from tests.support.forms import deploy_in
 from tests.support.serve_process import ServeProcess
 from tests.support.servers import Database
 from tests.support.type_catalogue import fits_debezium
@@ -29,10 +30,8 @@ _MODES: Final[list[dict[str, Any]]] = [
 ]
 
 
-def enveloped(deploy: Deploy, debezium: dict[str, Any] | None = None, **sections: dict[str, Any]) -> Deployment:
-    """A deployment with Debezium's envelope."""
-    topics = {"envelope": "debezium", "partitions": 1, **sections.pop("topics", {})}
-    return deploy(topics=topics, debezium=debezium or {}, **sections)
+ONE_PARTITION: Final = {"partitions": 1}
+"""Changes of all keys then stay in their order."""
 
 
 def event(record: StoredRecord) -> Any:
@@ -54,7 +53,7 @@ def test_what_each_change_becomes(deploy: Deploy, database: Database) -> None:
     database.execute("CREATE TABLE f (id integer PRIMARY KEY, a text)")
     database.execute("ALTER TABLE f REPLICA IDENTITY FULL")
     database.execute("INSERT INTO t VALUES (1, 'x', 1.5)")
-    deployment = enveloped(deploy)
+    deployment = deploy_in("debezium", deploy, topics=ONE_PARTITION)
     deployment.start()
     deployment.wait_backfilled("public.t", "public.f")
     for table in ("t", "f"):
@@ -87,7 +86,7 @@ def test_what_each_change_becomes(deploy: Deploy, database: Database) -> None:
 
 def test_where_a_change_comes_from(deploy: Deploy, database: Database) -> None:
     database.execute("CREATE TABLE t (id integer PRIMARY KEY)")
-    deployment = enveloped(deploy)
+    deployment = deploy_in("debezium", deploy, topics=ONE_PARTITION)
     deployment.start_bridge()
     deployment.wait_backfilled("public.t")  # or it may meet the rows as well
     with database.connect() as connection, connection.transaction():
@@ -126,7 +125,7 @@ def test_where_a_change_comes_from(deploy: Deploy, database: Database) -> None:
 
 def test_truncate_sweep_and_repair_are_deletes(deploy: Deploy, database: Database) -> None:
     database.execute("CREATE TABLE t (id integer PRIMARY KEY, a text)")
-    deployment = enveloped(deploy)
+    deployment = deploy_in("debezium", deploy, topics=ONE_PARTITION)
     deployment.start()
     database.execute("INSERT INTO t VALUES (1, 'x'), (2, 'y')")
     database.execute("TRUNCATE t")
@@ -144,7 +143,7 @@ def test_a_large_value_that_an_update_did_not_touch(deploy: Deploy, database: Da
     database.execute("CREATE TABLE t (id integer PRIMARY KEY, big text, n integer)")
     database.execute("CREATE TABLE f (id integer PRIMARY KEY, big text, n integer)")
     database.execute("ALTER TABLE f REPLICA IDENTITY FULL")
-    deployment = enveloped(deploy)
+    deployment = deploy_in("debezium", deploy, topics=ONE_PARTITION)
     deployment.start()
     deployment.wait_backfilled("public.t", "public.f")
     big = "(SELECT string_agg(md5(i::text), '') FROM generate_series(1, 300) i)"
@@ -178,7 +177,7 @@ def fitting(tables: list[MatrixTable], connection: psycopg.Connection[Any]) -> I
 
 @pytest.mark.parametrize("modes", _MODES, ids=["defaults", "strings", "schemas", "map"])
 def test_every_type(deploy: Deploy, database: Database, replica: Database, modes: dict[str, Any]) -> None:
-    deployment = enveloped(deploy, modes)
+    deployment = deploy_in("debezium", deploy, topics=ONE_PARTITION, debezium=modes)
     with prepare(database) as connection:
         prepare(replica).close()
         tables = list(fitting(matrix_tables(connection), connection))
@@ -199,7 +198,7 @@ def test_every_type(deploy: Deploy, database: Database, replica: Database, modes
 
 def test_a_value_that_does_not_fit_names_its_row(deploy: Deploy, database: Database) -> None:
     database.execute("CREATE TABLE t (id integer PRIMARY KEY, at timestamptz)")
-    deployment = enveloped(deploy)
+    deployment = deploy_in("debezium", deploy, topics=ONE_PARTITION)
     deployment.start_bridge()
     database.execute("INSERT INTO t VALUES (1, now()), (7, 'infinity')")
     said = deployment.bridge.refusal(3)
@@ -242,7 +241,7 @@ def test_another_envelope_begins_the_topic_anew_or_is_refused(deploy: Deploy, da
 
 def test_rows_are_looked_up(deploy: Deploy, database: Database) -> None:
     database.execute("CREATE TABLE t (id integer PRIMARY KEY, a text, n numeric(5,2), at timestamptz)")
-    deployment = enveloped(deploy)
+    deployment = deploy_in("debezium", deploy, topics=ONE_PARTITION)
     deployment.start_bridge()
     deployment.wait_backfilled("public.t")
     database.execute("INSERT INTO t VALUES (1, 'ä\"', 1.50, '2026-01-02 03:04:05.6Z'), (2, 'x', 0, NULL)")
@@ -263,7 +262,7 @@ def test_rows_are_looked_up(deploy: Deploy, database: Database) -> None:
 def test_views_show_it(deploy: Deploy, database: Database, tmp_path: Path) -> None:
     database.execute("CREATE TABLE t (id integer PRIMARY KEY, a text, at timestamptz)")
     database.execute("INSERT INTO t VALUES (1, 'x', '2026-01-02 03:04:05.6Z')")
-    deployment = enveloped(deploy, view={"store": "view", "index": {"public.t": ["a"]}}, serve={"port": 0})
+    deployment = deploy_in("debezium", deploy, view={"store": "view", "index": {"public.t": ["a"]}}, serve={"port": 0})
     deployment.start_bridge()
     service = ServeProcess(deployment.config, tmp_path / "serve.log")
     service.start()

@@ -12,11 +12,12 @@ import pytest
 
 from cdc.contract.naming import subject
 from cdc.lab.stack import RegistryServer
-from tests.integration.bridge.test_envelope import enveloped, fitting
+from tests.integration.bridge.test_envelope import ONE_PARTITION, fitting
 from tests.integration.bridge.test_formats import be_compatible
 from tests.integration.bridge.test_type_matrix import prepare
 from tests.integration.topics.lookup.test_commands import told, watching
 from tests.support.deployment import Deploy, Deployment
+from tests.support.forms import deploy_in
 from tests.support.serve_process import ServeProcess
 from tests.support.servers import Database, OwnStack
 from tests.support.type_matrix import MatrixTable, matrix_tables
@@ -31,14 +32,6 @@ _MODES: Final[list[dict[str, Any]]] = [
         "hstore_handling_mode": "map",
     },
 ]
-
-
-def in_avro(
-    deploy: Deploy, registry: RegistryServer, debezium: dict[str, Any] | None = None, **sections: dict[str, Any]
-) -> Deployment:
-    """A deployment with Debezium's envelope in Avro."""
-    topics = {"format": "avro", **sections.pop("topics", {})}
-    return enveloped(deploy, debezium, topics=topics, registry={"url": registry.url}, **sections)
 
 
 def versions(registry: RegistryServer, deployment: Deployment, table: str) -> list[int]:
@@ -60,7 +53,7 @@ def without_arrays_by_name(table: MatrixTable) -> MatrixTable:
 def test_every_type(
     deploy: Deploy, database: Database, replica: Database, registry: RegistryServer, modes: dict[str, Any]
 ) -> None:
-    deployment = in_avro(deploy, registry, modes)
+    deployment = deploy_in("debezium in avro", deploy, registry, topics=ONE_PARTITION, debezium=modes)
     with prepare(database) as connection:
         prepare(replica).close()
         tables = [without_arrays_by_name(each) for each in fitting(matrix_tables(connection), connection)]
@@ -84,7 +77,8 @@ def test_rows_are_looked_up_and_views_show_them(
 ) -> None:
     database.execute('CREATE TABLE t (id integer PRIMARY KEY, "an a" text, n numeric(5,2), at timestamptz)')
     database.execute("ALTER TABLE t REPLICA IDENTITY FULL")
-    deployment = in_avro(deploy, registry, view={"store": "view"}, serve={"port": 0})
+    view = {"store": "view"}
+    deployment = deploy_in("debezium in avro", deploy, registry, topics=ONE_PARTITION, view=view, serve={"port": 0})
     deployment.start_bridge()
     deployment.wait_backfilled("public.t")
     database.execute("INSERT INTO t VALUES (1, 'ä\"', 1.50, '2026-01-02 03:04:05.6Z'), (2, 'x', 0, NULL)")
@@ -122,7 +116,7 @@ def test_a_change_that_the_registry_refuses_stops_its_table_alone(
 ) -> None:
     database.execute("CREATE TABLE t (id integer PRIMARY KEY, a integer, at timestamp(3))")
     database.execute("CREATE TABLE other (id integer PRIMARY KEY)")
-    deployment = in_avro(deploy, registry)
+    deployment = deploy_in("debezium in avro", deploy, registry)
     be_compatible(registry, subject(deployment.topic("public.t")), "BACKWARD")
     deployment.start()
     database.execute("INSERT INTO t VALUES (1, 1)")
@@ -151,7 +145,7 @@ def test_two_columns_with_one_name_in_avro_leave_their_table_out(
 ) -> None:
     database.execute('CREATE TABLE t (id integer PRIMARY KEY, "a b" text, a_b text)')
     database.execute("CREATE TABLE other (id integer PRIMARY KEY)")
-    deployment = in_avro(deploy, registry)
+    deployment = deploy_in("debezium in avro", deploy, registry)
     deployment.start()
     database.execute("INSERT INTO t VALUES (1, 'x', 'y')")
     database.execute("INSERT INTO other VALUES (1)")
@@ -165,7 +159,7 @@ def test_two_columns_with_one_name_in_avro_leave_their_table_out(
 def test_ids_on_record_need_no_registry(deploy: Deploy, database: Database, own_stack: OwnStack) -> None:
     database.execute("CREATE TABLE t (id integer PRIMARY KEY, a integer)")
     own_registry = own_stack.registry()
-    deployment = in_avro(deploy, own_registry)
+    deployment = deploy_in("debezium in avro", deploy, own_registry)
     deployment.start()
     database.execute("INSERT INTO t VALUES (1, 1)")
     deployment.assert_equal("public.t")
@@ -183,7 +177,9 @@ def test_an_envelope_in_another_format_begins_the_topic_anew(
 ) -> None:
     database.execute("CREATE TABLE t (id integer PRIMARY KEY, a text, n numeric(5,2))")
     database.execute("INSERT INTO t VALUES (1, 'x', 1)")
-    deployment = in_avro(deploy, registry, topics={"format": "json"}, source={"on_gap": "rebackfill"})
+    deployment = deploy_in(
+        "debezium in avro", deploy, registry, topics={"format": "json"}, source={"on_gap": "rebackfill"}
+    )
     deployment.start()
     be_compatible(registry, subject(deployment.topic("public.t")), "NONE")
     for envelope, form in (("debezium", "avro"), ("plain", "avro"), ("debezium", "avro"), ("plain", "json")):

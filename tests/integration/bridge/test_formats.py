@@ -25,6 +25,7 @@ from cdc.lab.stack import RegistryServer
 from tests.integration.bridge.test_type_matrix import prepare
 from tests.integration.topics.history.reading import assert_history, parsed
 from tests.support.deployment import Deploy, Deployment
+from tests.support.forms import deploy_in
 from tests.support.serve_process import ServeProcess
 from tests.support.servers import Database, OwnStack
 from tests.support.topic_audit import read_records
@@ -32,17 +33,6 @@ from tests.support.type_matrix import matrix_tables
 from tests.support.waiting import eventually
 
 _JSON = "application/vnd.schemaregistry.v1+json"
-
-
-def in_avro(deploy: Deploy, registry: RegistryServer, **sections: dict[str, Any]) -> Deployment:
-    """A deployment whose values are Avro."""
-    return in_format("avro", deploy, registry, **sections)
-
-
-def in_format(name: str, deploy: Deploy, registry: RegistryServer, **sections: dict[str, Any]) -> Deployment:
-    """A deployment whose values are in a format with schemas."""
-    topics = {"format": name, **sections.pop("topics", {})}
-    return deploy(topics=topics, registry={"url": registry.url}, **sections)
 
 
 def ids(deployment: Deployment, table: str) -> list[int]:
@@ -60,7 +50,7 @@ def be_compatible(registry: RegistryServer, name: str, mode: str) -> None:
 
 
 def test_every_type_in_avro(deploy: Deploy, database: Database, replica: Database, registry: RegistryServer) -> None:
-    deployment = in_avro(deploy, registry, topics={"partitions": 1, "beyond": "text"})
+    deployment = deploy_in("avro", deploy, registry, topics={"partitions": 1, "beyond": "text"})
     with prepare(database) as connection:
         prepare(replica).close()
         tables = matrix_tables(connection)
@@ -86,7 +76,7 @@ def test_a_column_more_is_a_version_more(
 ) -> None:
     """A row is never readable before the definition that names its schema, with either delivery."""
     database.execute("CREATE TABLE t (id integer PRIMARY KEY, a text)")
-    deployment = in_avro(deploy, registry)
+    deployment = deploy_in("avro", deploy, registry)
     deployment.deliver(delivery)
     deployment.start()
     database.execute("INSERT INTO t VALUES (1, 'x'), (2, NULL)")
@@ -107,7 +97,7 @@ def test_a_change_that_the_registry_refuses_stops_its_table_alone(
 ) -> None:
     database.execute("CREATE TABLE t (id integer PRIMARY KEY, a integer)")
     database.execute("CREATE TABLE other (id integer PRIMARY KEY)")
-    deployment = in_avro(deploy, registry)
+    deployment = deploy_in("avro", deploy, registry)
     be_compatible(registry, subject(deployment.topic("public.t")), "BACKWARD")
     deployment.start()
     database.execute("INSERT INTO t VALUES (1, 1)")
@@ -130,7 +120,7 @@ def test_a_registry_that_is_away_keeps_only_new_schemas_waiting(
 ) -> None:
     database.execute("CREATE TABLE t (id integer PRIMARY KEY, a integer)")
     own_registry = own_stack.registry()
-    deployment = in_avro(deploy, own_registry)
+    deployment = deploy_in("avro", deploy, own_registry)
     deployment.start()
     database.execute("INSERT INTO t VALUES (1, 1)")
     deployment.assert_equal("public.t")
@@ -153,7 +143,9 @@ def test_a_registry_that_is_away_keeps_only_new_schemas_waiting(
 def test_a_history_tells_the_rows_in_json(deploy: Deploy, database: Database, registry: RegistryServer) -> None:
     """It goes on through another schema, another session, and values that their type cannot hold."""
     database.execute("CREATE TABLE t (id integer PRIMARY KEY, a numeric(6,2), at timestamptz)")
-    deployment = in_avro(deploy, registry, topics={"partitions": 1, "history": ["public.*"], "beyond": "text"})
+    deployment = deploy_in(
+        "avro", deploy, registry, topics={"partitions": 1, "history": ["public.*"], "beyond": "text"}
+    )
     deployment.start_bridge()
     database.execute("INSERT INTO t VALUES (1, 1.50, '2026-11-27 12:00:00.5Z'), (2, 'NaN', 'infinity')")
     database.execute("ALTER TABLE t ADD COLUMN b jsonb DEFAULT 'null'")
@@ -207,7 +199,7 @@ def test_another_format_begins_the_topic_anew_or_is_refused(
 
 def test_a_value_that_does_not_fit_names_its_row(deploy: Deploy, database: Database, registry: RegistryServer) -> None:
     database.execute("CREATE TABLE t (id integer PRIMARY KEY, at timestamptz)")
-    deployment = in_avro(deploy, registry)
+    deployment = deploy_in("avro", deploy, registry)
     deployment.start()
     database.execute("INSERT INTO t VALUES (1, now()), (7, 'infinity')")
     said = deployment.bridge.refusal(3)
@@ -226,7 +218,7 @@ def test_a_registry_that_lost_its_ids_is_noticed(
 ) -> None:
     database.execute("CREATE TABLE t (id integer PRIMARY KEY, a integer)")
     own_registry = own_stack.registry()
-    deployment = in_avro(deploy, own_registry)
+    deployment = deploy_in("avro", deploy, own_registry)
     deployment.start()
     database.execute("INSERT INTO t VALUES (1, 1)")
     deployment.assert_equal("public.t")
@@ -254,7 +246,7 @@ def _register(registry: RegistryServer, name: str, schema: object) -> None:
 
 def test_rows_are_looked_up_and_watched(deploy: Deploy, database: Database, registry: RegistryServer) -> None:
     database.execute("CREATE TABLE t (id integer PRIMARY KEY, a text, n numeric(5,2))")
-    deployment = in_avro(deploy, registry)
+    deployment = deploy_in("avro", deploy, registry)
     deployment.start_bridge()
     database.execute("INSERT INTO t VALUES (1, 'ä\"', 1.50)")
     deployment.wait_published()
@@ -269,7 +261,7 @@ def test_confluents_deserializer_reads_it(deploy: Deploy, database: Database, re
     from confluent_kafka.serialization import MessageField, SerializationContext
 
     database.execute('CREATE TABLE t (id integer PRIMARY KEY, n numeric(5,2), at timestamptz, tags text[], "a b" text)')
-    deployment = in_avro(deploy, registry)
+    deployment = deploy_in("avro", deploy, registry)
     deployment.start_bridge()
     database.execute(
         "INSERT INTO t VALUES (1, 1.50, '2026-01-02 03:04:05.6Z', '{x,NULL}', 'ä'), (2, NULL, NULL, NULL, NULL)"
@@ -292,7 +284,7 @@ def test_a_definition_keeps_every_schema_of_its_values(
 ) -> None:
     """A reader of ours needs no registry, whichever values the topic still has."""
     database.execute("CREATE TABLE t (id integer PRIMARY KEY, a text)")
-    deployment = in_avro(deploy, registry)
+    deployment = deploy_in("avro", deploy, registry)
     deployment.start_bridge()
     database.execute("INSERT INTO t VALUES (1, 'x')")
     deployment.wait_published()
@@ -312,7 +304,7 @@ def test_a_wide_table(deploy: Deploy, database: Database, registry: RegistryServ
     columns = ['"A b" integer', '"a B" integer', '"a_u20_B" integer', '"1" integer']
     columns += [f"c{number} smallint" for number in range(1_594)]
     database.execute(f"CREATE TABLE t (id integer PRIMARY KEY, {', '.join(columns)})")
-    deployment = in_avro(deploy, registry)
+    deployment = deploy_in("avro", deploy, registry)
     deployment.start()
     database.execute("INSERT INTO t SELECT i, i, i + 1, i + 2, i + 3 FROM generate_series(1, 20) i")
     deployment.assert_equal("public.t")
@@ -323,7 +315,7 @@ def test_another_strategy_of_subjects_goes_on_with_the_topic(
 ) -> None:
     """Ids on record stay valid, and the new subject begins with the topic's former schema."""
     database.execute("CREATE TABLE t (id integer PRIMARY KEY, a text)")
-    deployment = in_avro(deploy, registry)
+    deployment = deploy_in("avro", deploy, registry)
     deployment.start()
     database.execute("INSERT INTO t VALUES (1, 'x')")
     deployment.assert_equal("public.t")
@@ -348,7 +340,9 @@ def test_another_strategy_of_subjects_goes_on_with_the_topic(
 def test_views_show_it(deploy: Deploy, database: Database, registry: RegistryServer, tmp_path: Path) -> None:
     database.execute("CREATE TABLE t (id integer PRIMARY KEY, a text, at timestamptz)")
     database.execute("INSERT INTO t VALUES (1, 'x', '2026-01-02 03:04:05.6Z')")
-    deployment = in_avro(deploy, registry, view={"store": "view", "index": {"public.t": ["a"]}}, serve={"port": 0})
+    deployment = deploy_in(
+        "avro", deploy, registry, view={"store": "view", "index": {"public.t": ["a"]}}, serve={"port": 0}
+    )
     deployment.start_bridge()
     service = ServeProcess(deployment.config, tmp_path / "serve.log")
     service.start()

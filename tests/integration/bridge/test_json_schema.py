@@ -7,23 +7,18 @@ from __future__ import annotations
 
 import json
 import urllib.request
-from typing import Any
 
 import pytest
 
 from cdc.contract.formats.json_schema.schema import read_schema
 from cdc.contract.naming import subject
 from cdc.lab.stack import RegistryServer
-from tests.integration.bridge.test_formats import be_compatible, ids, in_format
+from tests.integration.bridge.test_formats import be_compatible, ids
 from tests.integration.bridge.test_type_matrix import prepare
 from tests.support.deployment import Deploy, Deployment
+from tests.support.forms import deploy_in
 from tests.support.servers import Database
 from tests.support.type_matrix import matrix_tables
-
-
-def described(deploy: Deploy, registry: RegistryServer, **sections: dict[str, Any]) -> Deployment:
-    """A deployment whose values have JSON Schemas."""
-    return in_format("json-schema", deploy, registry, **sections)
 
 
 def versions(registry: RegistryServer, deployment: Deployment, table: str) -> list[str]:
@@ -42,7 +37,7 @@ def test_every_type_with_a_schema(
     deploy: Deploy, database: Database, replica: Database, registry: RegistryServer
 ) -> None:
     """``topics.beyond`` stays at its default: there is nothing that JSON does not hold."""
-    deployment = described(deploy, registry, topics={"partitions": 1})
+    deployment = deploy_in("json-schema", deploy, registry, topics={"partitions": 1})
     with prepare(database) as connection:
         prepare(replica).close()
         tables = matrix_tables(connection)
@@ -66,7 +61,7 @@ def test_columns_come_and_go_in_the_usual_mode(
     deploy: Deploy, database: Database, registry: RegistryServer, delivery: str
 ) -> None:
     database.execute("CREATE TABLE t (id integer PRIMARY KEY, a text)")
-    deployment = described(deploy, registry)
+    deployment = deploy_in("json-schema", deploy, registry)
     be_compatible(registry, subject(deployment.topic("public.t")), "BACKWARD_TRANSITIVE")
     deployment.deliver(delivery)
     deployment.start()
@@ -94,7 +89,7 @@ def test_columns_come_and_go_in_the_usual_mode(
 def test_from_avro_the_topic_begins_anew(deploy: Deploy, database: Database, registry: RegistryServer) -> None:
     """A registry may take a schema in another language, and give it to readers as one in Avro. So cdc refuses it."""
     database.execute("CREATE TABLE t (id integer PRIMARY KEY, a text)")
-    deployment = in_format("avro", deploy, registry, source={"on_gap": "rebackfill"})
+    deployment = deploy_in("avro", deploy, registry, source={"on_gap": "rebackfill"})
     deployment.start()
     database.execute("INSERT INTO t VALUES (1, 'x')")
     deployment.assert_equal("public.t")
@@ -126,7 +121,7 @@ def test_confluents_deserializer_reads_and_validates_it(
     database.execute(
         'CREATE TABLE t (id integer PRIMARY KEY, n numeric(5,2), f float8, at timestamptz, tags text[], "a b" jsonb)'
     )
-    deployment = described(deploy, registry)
+    deployment = deploy_in("json-schema", deploy, registry)
     deployment.start_bridge()
     database.execute(
         "INSERT INTO t VALUES (1, 1.50, 'NaN', 'infinity', '{{x,NULL}}', '{\"k\": [1]}'),"

@@ -24,17 +24,12 @@ from tests.integration.bridge.test_compatibility import defined
 from tests.integration.bridge.test_formats import be_compatible, ids
 from tests.integration.bridge.test_type_matrix import prepare
 from tests.support.deployment import Deploy, Deployment
+from tests.support.forms import deploy_in
 from tests.support.names import unique
 from tests.support.serve_process import ServeProcess
 from tests.support.servers import Database
 from tests.support.type_matrix import matrix_tables
 from tests.support.waiting import eventually
-
-
-def in_protobuf(deploy: Deploy, registry: RegistryServer, **sections: dict[str, Any]) -> Deployment:
-    """A deployment whose values are Protobuf."""
-    topics = {"format": "protobuf", **sections.pop("topics", {})}
-    return deploy(topics=topics, registry={"url": registry.url}, **sections)
 
 
 def schemas(registry: RegistryServer, deployment: Deployment, table: str) -> list[str]:
@@ -56,7 +51,7 @@ def fields(schema: str) -> dict[str, int]:
 def test_every_type_in_protobuf(
     deploy: Deploy, database: Database, replica: Database, registry: RegistryServer
 ) -> None:
-    deployment = in_protobuf(deploy, registry, topics={"partitions": 1, "beyond": "text"})
+    deployment = deploy_in("protobuf", deploy, registry, topics={"partitions": 1, "beyond": "text"})
     with prepare(database) as connection:
         prepare(replica).close()
         tables = matrix_tables(connection)
@@ -79,7 +74,7 @@ def test_every_type_in_protobuf(
 def test_columns_keep_their_fields(deploy: Deploy, database: Database, registry: RegistryServer) -> None:
     """A number never belongs to another column; what is dropped stays reserved; a name in another case is another."""
     database.execute("CREATE TABLE t (id integer PRIMARY KEY, a text)")
-    deployment = in_protobuf(deploy, registry)
+    deployment = deploy_in("protobuf", deploy, registry)
     deployment.start()
     database.execute("INSERT INTO t VALUES (1, 'x'), (2, NULL)")
     deployment.wait_mirrored()
@@ -112,7 +107,7 @@ def test_columns_keep_their_fields(deploy: Deploy, database: Database, registry:
 
 def test_a_table_that_comes_while_the_bridge_runs(deploy: Deploy, database: Database, registry: RegistryServer) -> None:
     database.execute("CREATE TABLE t (id integer PRIMARY KEY)")
-    deployment = in_protobuf(deploy, registry)
+    deployment = deploy_in("protobuf", deploy, registry)
     deployment.start()
     database.execute("CREATE TABLE late (id integer PRIMARY KEY, a text)")
     database.execute("INSERT INTO late VALUES (1, 'x')")
@@ -129,7 +124,7 @@ def test_another_type_of_a_column_stops_its_table_alone(
     """The registry takes everything by default, but a reader with the former schema would read NULL or nonsense."""
     database.execute("CREATE TABLE t (id integer PRIMARY KEY, a integer)")
     database.execute("CREATE TABLE other (id integer PRIMARY KEY)")
-    deployment = in_protobuf(deploy, registry)
+    deployment = deploy_in("protobuf", deploy, registry)
     name = subject(deployment.topic("public.t"))
     be_compatible(registry, name, "BACKWARD")
     deployment.start()
@@ -151,7 +146,7 @@ def test_another_type_of_a_column_stops_its_table_alone(
 
 def test_a_value_that_does_not_fit_names_its_row(deploy: Deploy, database: Database, registry: RegistryServer) -> None:
     database.execute("CREATE TABLE t (id integer PRIMARY KEY, at timestamptz)")
-    deployment = in_protobuf(deploy, registry)
+    deployment = deploy_in("protobuf", deploy, registry)
     be_compatible(registry, subject(deployment.topic("public.t")), "BACKWARD")
     deployment.start()
     database.execute("INSERT INTO t VALUES (1, now()), (7, 'infinity')")
@@ -170,7 +165,7 @@ def test_a_wide_table(deploy: Deploy, database: Database, registry: RegistryServ
     columns = ['"A b" integer', '"a B" integer', '"a_u20_B" integer', '"1" integer', '"c_1" integer', '"[x]" text']
     columns += [f"c{number} smallint" for number in range(1_592)]
     database.execute(f"CREATE TABLE t (id integer PRIMARY KEY, {', '.join(columns)})")
-    deployment = in_protobuf(deploy, registry)
+    deployment = deploy_in("protobuf", deploy, registry)
     deployment.start()
     database.execute("INSERT INTO t SELECT i, i, i + 1, i + 2, i + 3 FROM generate_series(1, 20) i")
     deployment.assert_equal("public.t")
@@ -182,7 +177,7 @@ def test_confluents_deserializer_reads_it(deploy: Deploy, database: Database, re
     from google.protobuf.json_format import MessageToDict
 
     database.execute('CREATE TABLE t (id integer PRIMARY KEY, n numeric(5,2), at timestamptz, tags text[], "a b" text)')
-    deployment = in_protobuf(deploy, registry)
+    deployment = deploy_in("protobuf", deploy, registry)
     deployment.start_bridge()
     database.execute(
         "INSERT INTO t VALUES (0, 1.50, '2026-01-02 03:04:05.6Z', '{x,NULL}', 'ä'), (2, NULL, NULL, '{}', '')"
@@ -209,7 +204,7 @@ def test_rows_are_looked_up_and_shown(
         "view": {"store": "view", "index": {"public.t": ["a"]}},
         "serve": {"port": 0},
     }
-    deployment = in_protobuf(deploy, registry, **sections)
+    deployment = deploy_in("protobuf", deploy, registry, **sections)
     deployment.start_bridge()
     service = ServeProcess(deployment.config, tmp_path / "serve.log")
     service.start()

@@ -32,12 +32,13 @@ from cdc.spark.mirror.main import mirror
 from cdc.spark.report.document import from_json
 from cdc.spark.values.avro import opened
 from cdc.spark.values.debezium import DAMAGED, UNKNOWN_DEFINITION, UNKNOWN_MODES, UNKNOWN_SCHEMA
-from tests.integration.bridge.test_envelope import enveloped, fitting
-from tests.integration.bridge.test_envelope_in_avro import in_avro, without_arrays_by_name
+from tests.integration.bridge.test_envelope import fitting
+from tests.integration.bridge.test_envelope_in_avro import without_arrays_by_name
 from tests.integration.bridge.test_type_matrix import prepare
 from tests.integration.spark import mirrors
 from tests.integration.spark.snapshots import Snapshots
 from tests.support.deployment import Deploy, Deployment
+from tests.support.forms import deploy_in
 from tests.support.reconciling import job_for, reconciled, run_command, table_of
 from tests.support.servers import Database
 from tests.support.topic_damage import Damage
@@ -57,7 +58,8 @@ def test_every_value_is_identical(
     database: Database, replica: Database, deploy: Deploy, tmp_path: Path,
     spark: SparkSession, spark_settings: SparkSettings, registry: RegistryServer, form: str,
 ) -> None:  # fmt: skip
-    deployment = enveloped(deploy) if form == "json" else in_avro(deploy, registry)
+    forms = {"json": "debezium", "avro": "debezium in avro"}
+    deployment = deploy_in(forms[form], deploy, registry, topics={"partitions": 1})
     with prepare(database) as connection:
         prepare(replica).close()
         tables = list(fitting(matrix_tables(connection), connection))

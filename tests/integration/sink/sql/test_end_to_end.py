@@ -15,6 +15,7 @@ from psycopg import sql
 from cdc.lab.stack import AnyRegistry
 from tests.integration.bridge.test_type_matrix import prepare
 from tests.support.file_replicas import FileDeployment
+from tests.support.forms import deploy_in
 from tests.support.servers import Database
 from tests.support.topic_audit import audit
 from tests.support.type_matrix import KEYS, SAME_BUT_SPELT_ANOTHER_WAY, MatrixTable, matrix_tables
@@ -84,9 +85,7 @@ def test_a_killed_sink_loses_nothing_and_doubles_nothing(
 def test_topics_in_another_format_become_the_same_rows(
     shop: Database, deploy_to_file: DeployToFile, registry: AnyRegistry
 ) -> None:
-    deployment = deploy_to_file(
-        source=CAPTURED, topics={"format": "avro", "key_format": "avro"}, registry={"url": registry.url}
-    )
+    deployment = deploy_in("avro keys", deploy_to_file, registry, source=CAPTURED, topics={"format": "avro"})
     deployment.start()
     deployment.wait_backfilled(*TABLES)
     deployment.assert_equal(*TABLES)
@@ -96,7 +95,7 @@ def test_topics_in_another_format_become_the_same_rows(
 
 
 def test_events_in_an_envelope_become_the_same_rows(shop: Database, deploy_to_file: DeployToFile) -> None:
-    deployment = deploy_to_file(source=CAPTURED, topics={"envelope": "debezium"})
+    deployment = deploy_in("debezium", deploy_to_file, source=CAPTURED)
     deployment.start()
     deployment.wait_backfilled(*TABLES)
     deployment.assert_equal(*TABLES)

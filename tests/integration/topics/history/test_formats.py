@@ -14,6 +14,7 @@ from cdc.lab.stack import RegistryServer
 from tests.integration.topics.history.reading import fold, history_of
 from tests.integration.topics.lookup.test_commands import told, watching
 from tests.support.deployment import Deploy, Deployment
+from tests.support.forms import FORMS, deploy_in
 from tests.support.serve_process import ServeProcess
 from tests.support.topic_damage import Damage
 from tests.support.waiting import eventually
@@ -21,24 +22,23 @@ from tests.support.waiting import eventually
 _VALUES: Final = {"timestamps": "iso", "numeric": "number", "bytea": "base64", "documents": "string"}
 WAYS: Final[Mapping[str, Mapping[str, Any]]] = {
     "json": {},
-    "avro": {"topics": {"format": "avro"}},
-    "protobuf": {"topics": {"format": "protobuf"}},
-    "json-schema": {"topics": {"format": "json-schema"}},
-    "avro keys": {"topics": {"format": "avro", "key_format": "avro"}},
+    "avro": {},
+    "protobuf": {},
+    "json-schema": {},
+    "avro keys": {"topics": {"format": "avro"}},
     "values": {"values": _VALUES},
 }
+"""What the configuration has besides the form."""
 FIRST: Final = {"id": 1, "n": "1.50", "at": "2026-01-02 03:04:05.6+00", "raw": "\\x00ff", "doc": {"a": "é"}}
 """The row that does not change once there is a history."""
 
 
 def kept(deploy: Deploy, way: str, registry: RegistryServer) -> tuple[Deployment, LSN, LSN]:
     """A deployment that has ended, and whose history began after its topic did; two positions of that history."""
-    sections = {name: dict(section) for name, section in WAYS[way].items()}
-    topics = {"partitions": 1, **sections.pop("topics", {})}
-    has_schemas = {"format", "key_format"} & topics.keys()
-    more = {"registry": {"url": registry.url}} if has_schemas else {}
-    view = {"store": "view", "tables": ["public.t"]}
-    deployment = deploy(topics=topics, view=view, serve={"port": 0}, **sections, **more)
+    topics = {"partitions": 1, **WAYS[way].get("topics", {})}
+    more = {"view": {"store": "view", "tables": ["public.t"]}, "serve": {"port": 0}}
+    form = way if way in FORMS else "json"
+    deployment = deploy_in(form, deploy, registry, **{**WAYS[way], **more, "topics": topics})
     source = deployment.source
     source.execute("CREATE TABLE t (id integer PRIMARY KEY, n numeric(6,2), at timestamptz, raw bytea, doc jsonb)")
     source.execute("INSERT INTO t VALUES (1, 1.50, '2026-01-02 03:04:05.6Z', '\\x00ff', '{\"a\": \"é\"}')")
@@ -56,7 +56,7 @@ def kept(deploy: Deploy, way: str, registry: RegistryServer) -> tuple[Deployment
     source.execute("DELETE FROM t WHERE id = 3")
     end = deployment.wait_published()
     deployment.bridge.stop()
-    if has_schemas:
+    if "registry" in deployment.settings:
         deployment.settings["registry"] = {"url": "http://127.0.0.1:1"}
         deployment.write()
     return deployment, between, end
