@@ -22,7 +22,6 @@ from cdc.sink.dialects import open_replica
 from cdc.sink.replica import ReplicaDatabase
 from tests.integration.sink.test_databases import (
     ITEMS,
-    SOURCE,
     TRUE,
     DuckdbFile,
     MariadbReplica,
@@ -33,6 +32,7 @@ from tests.integration.sink.test_databases import (
     session,
 )
 from tests.support.mariadb_server import fresh_mariadb
+from tests.support.topic_writer import SOURCE
 from tests.support.waiting import eventually
 
 WIDER = replace(ITEMS, fingerprint="00000000000000cc", columns=(*ITEMS.columns, SchemaColumn("size", "int8")))
