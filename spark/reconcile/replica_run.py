@@ -38,6 +38,45 @@ class ComparedReplica(NamedTuple):
     why_not: str = ""
 
 
+class RepairedReplica:
+    """Waits for the replica to reach what was repaired. The tables of a run share the time that this may take.
+
+    Otherwise a sink that stands still would hold up a run of a hundred tables for as many minutes.
+
+    Args:
+        job: the run.
+    """
+
+    def __init__(self, job: ReconcileJob) -> None:
+        self._job = job
+        self._deadline: float | None = None
+
+    def wait(self) -> None:
+        """Returns at once if nothing was repaired.
+
+        Raises:
+            NotCaughtUp: the replica did not get there in time, for this table or an earlier one.
+        """
+        job = self._job
+        if not job.replica_lsn:
+            return
+        assert job.replica is not None
+        lsn = LSN.parse(job.replica_lsn)
+        self._deadline = self._deadline or time.monotonic() + job.fence_timeout_s
+        replica = connect(job.replica, lock_timeout_s=job.fence_timeout_s)
+        with contextlib.closing(replica) as conn, reading("waiting for the replica"):
+            while True:
+                cut = conn.execute("SELECT lsn::text FROM cdc.cut WHERE name = %s", (job.stream.name,)).fetchone()
+                if cut is not None and cut[0] is not None and LSN.parse(cut[0]) >= lsn:
+                    return
+                if time.monotonic() > self._deadline:
+                    raise NotCaughtUp(
+                        f"the replica did not reach {lsn} within {job.fence_timeout_s:.0f} s",
+                        remedy="check with cdc status whether the sink runs, or allow more time with --fence-timeout",
+                    )
+                time.sleep(_PAUSE_S)
+
+
 def compare_replica(
     job: ReconcileJob, table: JobTable, tools: Comparison, work: Path, say: Say, *, by_position: bool
 ) -> ComparedReplica:
@@ -54,8 +93,6 @@ def compare_replica(
     keys, rows, beside = keys_asked_for(tools.spark, job, table), -1, 0
     lsn, why_not = LSN(0), ""
     findings: DataFrame | None = None
-    if job.replica_lsn:
-        _wait_for(job, LSN.parse(job.replica_lsn))
     # Ask once without a snapshot: if the table is not there yet, hold() would fail instead of saying why.
     # Somebody may hold a lock on the sink's own tables, in a migration say; we must not wait for ever.
     with contextlib.closing(connect(job.replica, lock_timeout_s=job.fence_timeout_s)) as conn:
@@ -105,23 +142,6 @@ def replica_table(table: JobTable) -> JobTable:
     assert table.replica is not None
     namespace, name = table.replica
     return table.model_copy(update={"namespace": namespace, "name": name, "row_filter": None, "rereads": False})
-
-
-def _wait_for(job: ReconcileJob, lsn: LSN) -> None:
-    assert job.replica is not None
-    deadline = time.monotonic() + job.fence_timeout_s
-    replica = connect(job.replica, lock_timeout_s=job.fence_timeout_s)
-    with contextlib.closing(replica) as conn, reading("waiting for the replica"):
-        while True:
-            cut = conn.execute("SELECT lsn::text FROM cdc.cut WHERE name = %s", (job.stream.name,)).fetchone()
-            if cut is not None and cut[0] is not None and LSN.parse(cut[0]) >= lsn:
-                return
-            if time.monotonic() > deadline:
-                raise NotCaughtUp(
-                    f"the replica did not reach {lsn} within {job.fence_timeout_s:.0f} s",
-                    remedy="check with cdc status whether the sink runs, or allow more time with --fence-timeout",
-                )
-            time.sleep(_PAUSE_S)
 
 
 def recorded(conn: psycopg.Connection[Any], stream: str, table: JobTable, replica: PostgresSettings) -> tuple[LSN, str]:

@@ -22,7 +22,7 @@ from cdc.spark.reconcile.bridge_progress import BridgeProgress
 from cdc.spark.reconcile.comparison import Comparison
 from cdc.spark.reconcile.failures import Unverifiable, as_job_errors
 from cdc.spark.reconcile.origin import Origins
-from cdc.spark.reconcile.replica_run import ComparedReplica, compare_replica
+from cdc.spark.reconcile.replica_run import ComparedReplica, RepairedReplica, compare_replica
 from cdc.spark.reconcile.selection import only_compared, why_nothing
 from cdc.spark.reconcile.table_run import Compared, TableRun
 from cdc.spark.reconcile.together import Together
@@ -87,6 +87,7 @@ class Judge:
         self._server = server
         self._work = work
         self._replicas: Mapping[str, ReplicaCounts] = {}
+        self._repaired = RepairedReplica(job)
 
     def small_tables(self) -> None:
         """Compares the small tables together, so that those found equal need no further work in ``table``."""
@@ -107,6 +108,7 @@ class Judge:
                 if (equal := self._replicas.get(table.qualified_name)) is not None:
                     replica = ComparedReplica(equal, None)
                 elif job.replica is not None and table.replica is not None:
+                    self._repaired.wait()
                     replica = compare_replica(job, table, tools, self._work, _say, by_position=self._bridge.may_be_late)
                     reason = _Reason(replica.why_not and f"replica: {replica.why_not}")
         except JobError as error:
