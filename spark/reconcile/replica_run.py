@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -36,6 +37,32 @@ class ComparedReplica(NamedTuple):
     why_not: str = ""
 
 
+class RepairedReplica:
+    """Waits for the replica to reach what was repaired. The tables of a run share the time that this may take.
+
+    Otherwise a sink that stands still would hold up a run of a hundred tables for as many minutes.
+
+    Args:
+        job: the run.
+        side: the replica.
+    """
+
+    def __init__(self, job: ReconcileJob, side: ReplicaSide) -> None:
+        self._job = job
+        self._side = side
+        self._deadline: float | None = None
+
+    def wait(self) -> None:
+        """Returns at once if nothing was repaired.
+
+        Raises:
+            NotCaughtUp: the replica did not get there in time, for this table or an earlier one.
+        """
+        if self._job.replica_lsn:
+            self._deadline = self._deadline or time.monotonic() + self._job.fence_timeout_s
+            self._side.wait_for(LSN.parse(self._job.replica_lsn), self._deadline)
+
+
 def compare_replica(
     job: ReconcileJob, table: JobTable, tools: Comparison, work: Path, say: Say, *, by_position: bool
 ) -> ComparedReplica:
@@ -53,8 +80,6 @@ def compare_replica(
     keys, rows, beside = keys_asked_for(tools.spark, job, table), -1, 0
     lsn, why_not = LSN(0), ""
     findings: DataFrame | None = None
-    if job.replica_lsn:
-        side.wait_for(LSN.parse(job.replica_lsn))
     if why_not := side.why_not(table):
         return ComparedReplica(None, None, why_not)
     for number in range(job.rounds + 1):

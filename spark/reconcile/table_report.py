@@ -22,7 +22,7 @@ from cdc.spark.reconcile.bridge_progress import BridgeProgress
 from cdc.spark.reconcile.comparison import Comparison
 from cdc.spark.reconcile.failures import Unverifiable, as_job_errors
 from cdc.spark.reconcile.origin import Origins
-from cdc.spark.reconcile.replica_run import ComparedReplica, compare_replica, replica_side
+from cdc.spark.reconcile.replica_run import ComparedReplica, RepairedReplica, compare_replica, replica_side
 from cdc.spark.reconcile.selection import only_compared, why_nothing
 from cdc.spark.reconcile.table_run import Compared, TableRun
 from cdc.spark.reconcile.together import Together
@@ -87,6 +87,8 @@ class Judge:
         self._server = server
         self._work = work
         self._replicas: Mapping[str, ReplicaCounts] = {}
+        self._side = replica_side(spark, job)
+        self._repaired = None if self._side is None else RepairedReplica(job, self._side)
 
     def small_tables(self) -> None:
         """Compares the small tables together, so that those found equal need no further work in ``table``."""
@@ -106,7 +108,8 @@ class Judge:
                 compared = TableRun(job, table, tools, self._bridge, self._server, self._work, _say).compare()
                 if (equal := self._replicas.get(table.qualified_name)) is not None:
                     replica = ComparedReplica(equal, None)
-                elif job.replica is not None and table.replica is not None:
+                elif self._repaired is not None and table.replica is not None:
+                    self._repaired.wait()
                     replica = compare_replica(job, table, tools, self._work, _say, by_position=self._bridge.may_be_late)
                     reason = _Reason(replica.why_not and f"replica: {replica.why_not}")
         except JobError as error:
@@ -125,7 +128,7 @@ class Judge:
     def _tools(self) -> Comparison:
         job, name = self._job, self._job.stream.name
         origins = Origins(job.source, self._brokers, self._bridge, name, job.fence_timeout_s)
-        return Comparison(self._spark, job.kafka, self._brokers, name, origins, replica_side(self._spark, job))
+        return Comparison(self._spark, job.kafka, self._brokers, name, origins, self._side)
 
 
 def _assembled(

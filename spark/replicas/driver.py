@@ -112,9 +112,8 @@ class DriverSide:
         with self._driver.begin() as transaction:
             return _recorded(transaction, self._job, table, self._driver.address)[1]
 
-    def wait_for(self, lsn: LSN) -> None:
+    def wait_for(self, lsn: LSN, deadline: float) -> None:
         """Waits until the replica records this LSN or a later one."""
-        deadline = time.monotonic() + self._job.fence_timeout_s
         while not self._has_reached(lsn):
             if remedy := self._driver.remedy_without_sink:
                 raise JobError(f"the replica has not reached {lsn} yet", remedy=remedy)

@@ -92,9 +92,8 @@ class PostgresSide:
         with contextlib.closing(connect(self._database, lock_timeout_s=self._job.fence_timeout_s)) as conn:
             return _recorded(conn, self._job.stream.name, table, self._database)[1]
 
-    def wait_for(self, lsn: LSN) -> None:
+    def wait_for(self, lsn: LSN, deadline: float) -> None:
         """Waits until the replica records this LSN or a later one."""
-        deadline = time.monotonic() + self._job.fence_timeout_s
         replica = connect(self._database, lock_timeout_s=self._job.fence_timeout_s)
         with contextlib.closing(replica) as conn, reading("waiting for the replica"):
             while True:

@@ -54,8 +54,12 @@ class ReplicaSide(Protocol):
     def why_not(self, table: JobTable) -> str:
         """Returns why this table cannot be compared, before anything is held; empty if it can."""
 
-    def wait_for(self, lsn: LSN) -> None:
+    def wait_for(self, lsn: LSN, deadline: float) -> None:
         """Wait until the replica records this LSN or a later one.
+
+        Args:
+            lsn: the LSN.
+            deadline: until when, in seconds of the monotonic clock.
 
         Raises:
             NotCaughtUp: it did not in time.
