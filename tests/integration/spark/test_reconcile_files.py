@@ -248,10 +248,16 @@ def test_a_file_that_is_not_there_or_open_elsewhere_is_not_verified(
     assert (report.exit_code, table.verdict, table.counts.identical) == (2, "not_verified", 500)
     assert "another process has" in table.reason
     assert "stop the sink" in table.remedy
-    shop.stop()
-    job = job_for(shop, tmp_path / "held", spark_settings, chosen, resume=True, replica_lsn="FFFFFFFF/0")
+    shop.sink.stop()
+    ask(shop.file, "UPDATE main.\"customer orders\" SET note = 'y' WHERE id = 7")
+    job = job_for(shop, tmp_path / "held", spark_settings, chosen, resume=True, rounds=0)
+    (table,) = reconciled(job, spark).tables
+    assert table.replica is not None, table.reason
+    assert (table.verdict, table.replica.identical, table.replica.value_mismatch) == ("different", 499, 1)
+    job = job_for(shop, tmp_path / "behind", spark_settings, chosen, replica_lsn="FFFFFFFF/0")
     (table,) = reconciled(job, spark).tables
     assert "start the sink, wait until cdc status calls the table exact, stop the sink" in table.remedy
+    shop.stop()
 
 
 def test_a_repair_reaches_the_file(
