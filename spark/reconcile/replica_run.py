@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cdc.base.lsn import LSN
 from cdc.base.table_names import qualified
-from cdc.contract.jobspec.deployment import JobTable, PostgresSettings
+from cdc.contract.jobspec.deployment import JobTable, MariadbSettings, PostgresSettings
 from cdc.contract.jobspec.reconcile import ReconcileJob
 from cdc.spark.reconcile import summary
 from cdc.spark.reconcile.chosen import chosen
@@ -124,10 +124,15 @@ def replica_side(spark: SparkSession, job: ReconcileJob) -> ReplicaSide | None:
         return None
     if isinstance(job.replica, PostgresSettings):
         return PostgresSide(spark, job, job.replica)
+    if isinstance(job.replica, MariadbSettings):
+        # Imported here, because its library comes with an extra
+        from cdc.spark.replicas.mariadb import MariadbDriver
+
+        return DriverSide(spark, job, MariadbDriver(job.replica))
     path = Path(job.replica.path)
     if job.replica.system == "sqlite":
         return DriverSide(spark, job, SqliteDriver(path))
-    # Imported here, because its library comes with an extra
+    # Likewise
     from cdc.spark.replicas.duckdb import DuckdbDriver
 
     return DriverSide(spark, job, DuckdbDriver(path))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 
-from cdc.contract.jobspec.deployment import FileSettings, JobTable
+from cdc.contract.jobspec.deployment import JobTable, PostgresSettings
 from cdc.contract.jobspec.reconcile import ReconcileJob
 from cdc.spark.errors import JobError
 
@@ -18,7 +18,7 @@ def refuse_unknown(job: ReconcileJob) -> None:
     """
     if not job.tables:
         raise JobError("there is no table to compare", remedy="see what is captured with cdc tables list")
-    if job.where is not None and isinstance(job.replica, FileSettings):
+    if job.where is not None and not isinstance(job.replica, PostgresSettings | None):
         raise JobError(
             f"--where is a condition in PostgreSQL's SQL, which the replica {job.replica.address} does not understand",
             remedy="compare source and topic alone, --no-replica; or leave --where out",

@@ -55,8 +55,8 @@ class ReadTransaction(Protocol):
     def has_replica(self) -> bool:
         """Returns whether a sink has made its tables here."""
 
-    def query(self, table: JobTable) -> str:
-        """Returns the query of all rows of a table, with its columns in their order, as ``StoredRows`` takes them."""
+    def rows(self, table: JobTable) -> Cursor:
+        """Returns all rows of a table, with its columns in their order, as ``StoredRows`` takes them."""
 
 
 class Cursor(Protocol):
@@ -186,7 +186,7 @@ class HeldByDriver:
         Raises:
             JobError: the transaction is open for longer than the run allows a snapshot to be held.
         """
-        stored, cursor = StoredRows(table), self.transaction.execute(self.transaction.query(table))
+        stored, cursor = StoredRows(table), self.transaction.rows(table)
         while rows := cursor.fetchmany(_AT_ONCE):
             if time.monotonic() - self.taken_at > self.job.max_snapshot_s:
                 raise JobError(

@@ -48,13 +48,13 @@ class DuckdbTransaction:
         found = "SELECT 1 FROM duckdb_tables() WHERE database_name = current_database() AND table_name = 'cdc_cut'"
         return self.execute(found).fetchone() is not None
 
-    def query(self, table: JobTable) -> str:
-        """Returns the query of all rows of a table."""
+    def rows(self, table: JobTable) -> Any:
+        """Returns all rows of a table."""
         types = dict(self.execute(_COLUMNS, (table.namespace, table.name)).fetchall())
         listed = [
             _SHOWN.get(types.get(each.name.lower(), ""), "{}").format(quoted(each.name)) for each in table.columns
         ]
-        return f"SELECT {', '.join(listed)} FROM {quoted(table.namespace, table.name)}"
+        return self.execute(f"SELECT {', '.join(listed)} FROM {quoted(table.namespace, table.name)}")
 
 
 class DuckdbDriver:

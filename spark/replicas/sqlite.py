@@ -44,11 +44,11 @@ class SqliteTransaction:
         """Returns whether a sink has made its tables here."""
         return self.execute("SELECT 1 FROM sqlite_master WHERE name = 'cdc_cut'").fetchone() is not None
 
-    def query(self, table: JobTable) -> str:
-        """Returns the query of all rows of a table."""
+    def rows(self, table: JobTable) -> sqlite3.Cursor:
+        """Returns all rows of a table."""
         # Without the table's name, SQLite takes a quoted column that is not there for a text
         listed = ", ".join(f"t.{quoted(each.name)}" for each in table.columns)
-        return f"SELECT {listed} FROM {quoted(table.namespace, table.name)} AS t"
+        return self.execute(f"SELECT {listed} FROM {quoted(table.namespace, table.name)} AS t")
 
 
 class SqliteDriver:

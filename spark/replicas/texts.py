@@ -11,6 +11,7 @@ import json
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
@@ -78,6 +79,8 @@ def _text_of(column: JobColumn) -> Callable[[Any], str]:
     if column.kind == "bool" and not column.is_array:
         return _boolean
     kind, is_array, _ = kind_of(column.sql_type)
+    if kind is Kind.TIMESTAMPTZ and not is_array:
+        return _in_utc
     return _single if kind is Kind.FLOAT32 and not is_array else _plain
 
 
@@ -97,9 +100,15 @@ def _single(value: Any) -> str:
     return text if float(text) == value or _SINGLE.unpack(raw)[0] == value or value != value else double_text(value)
 
 
+def _in_utc(value: Any) -> str:
+    return f"{_plain(value)}+00" if isinstance(value, datetime) else _plain(value)
+
+
 def _plain(value: Any) -> str:
     if isinstance(value, str):
         return value
+    if isinstance(value, datetime):
+        return str(value).rstrip("0") if value.microsecond else str(value)
     if isinstance(value, float):
         return double_text(value)
     if isinstance(value, bytes):

@@ -79,6 +79,24 @@ class FileSettings(BaseModel):
         return self.path
 
 
+class MariadbSettings(BaseModel):
+    """How to reach a replica in MariaDB; ``tls`` has the driver's names of files."""
+
+    model_config = STRICT
+
+    host: str
+    port: int
+    database: str
+    user: str
+    password: SecretStr | None = None
+    tls: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def address(self) -> str:
+        """``host:port/database``, for people."""
+        return f"{self.host}:{self.port}/{self.database}"
+
+
 class JobColumn(BaseModel):
     """A published column.
 

@@ -9,6 +9,7 @@ from cdc.contract.jobspec.deployment import (
     FileSettings,
     JobTable,
     KafkaSettings,
+    MariadbSettings,
     PostgresSettings,
     SparkSettings,
     Stream,
@@ -35,7 +36,7 @@ class ReconcileJob(BaseModel):
         replica: the replica database; None to compare only source and topics.
         folder: where the report and the differing keys go; on a cluster, a place that all its machines share.
         where: SQL condition on the rows of source and replica; rows outside it are compared on neither side. Only for a
-            single table, and not with a replica in a file.
+            single table, and only with a replica on PostgreSQL.
         columns: the columns to compare, by table; empty for all.
         fence_timeout_s: how long the bridge may take to publish what the snapshot sees.
         max_snapshot_s: how long one snapshot may be held: it keeps VACUUM from removing rows in the whole cluster.
@@ -60,7 +61,7 @@ class ReconcileJob(BaseModel):
     spark: SparkSettings
     kafka: KafkaSettings
     source: PostgresSettings
-    replica: PostgresSettings | FileSettings | None = None
+    replica: PostgresSettings | MariadbSettings | FileSettings | None = None
     stream: Stream
     tables: tuple[JobTable, ...]
     folder: str

@@ -10,7 +10,7 @@ import typer
 from pydantic import SecretStr
 
 from cdc.base import extras
-from cdc.base.config import Config
+from cdc.base.config import Config, replica_url
 from cdc.base.errors import ConfigError
 from cdc.bridge.capture.reading import describe, published_part
 from cdc.bridge.scope.choice import choose
@@ -49,7 +49,7 @@ class JobDeployment(NamedTuple):
     """A deployment as jobs see it; ``replica`` is None without a sink."""
 
     source: job.PostgresSettings
-    replica: job.PostgresSettings | job.FileSettings | None
+    replica: job.PostgresSettings | job.MariadbSettings | job.FileSettings | None
     kafka: job.KafkaSettings
     stream: job.Stream
     tables: tuple[job.JobTable, ...]
@@ -190,12 +190,15 @@ def _replica_names(config: Config, infos: Sequence[TableInfo]) -> dict[str, Repl
     return names
 
 
-def _replica(config: Config) -> job.PostgresSettings | job.FileSettings | None:
+def _replica(config: Config) -> job.PostgresSettings | job.MariadbSettings | job.FileSettings | None:
     if config.sink is None:
         return None
     if (path := config.sink.path) is not None:
         system: Literal["sqlite", "duckdb"] = "sqlite" if str(config.sink.url).startswith("sqlite:") else "duckdb"
         return job.FileSettings(system=system, path=str(path.absolute()))
+    if config.sink.url is not None:
+        at = replica_url.server_of(config.sink.url)
+        return job.MariadbSettings(**at._asdict(), password=config.sink.password)
     with connect(config.sink.connection(), application_name=_APPLICATION) as conn:
         return _address(conn.info, config.sink.password, "sink.dsn")
 

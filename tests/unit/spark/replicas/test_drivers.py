@@ -46,10 +46,10 @@ def test_a_transaction_sees_one_commit_of_the_sink(tmp_path: Path) -> None:
             sink.execute("CREATE TABLE cdc_cut (lsn TEXT)")
             sink.execute("UPDATE items SET v = 'new'")
             assert not transaction.has_replica()
-            assert transaction.execute(transaction.query(table("main", "V", "id"))).fetchall() == [("old", "a")]
+            assert transaction.rows(table("main", "V", "id")).fetchall() == [("old", "a")]
         with driver.begin() as transaction:
             assert transaction.has_replica()
-            assert transaction.execute(transaction.query(table("main", "v"))).fetchall() == [("new",)]
+            assert transaction.rows(table("main", "v")).fetchall() == [("new",)]
 
 
 def test_damaged_text_is_read_and_a_failure_names_the_file(tmp_path: Path) -> None:
@@ -58,12 +58,12 @@ def test_damaged_text_is_read_and_a_failure_names_the_file(tmp_path: Path) -> No
         session.execute("CREATE TABLE items (id TEXT)")
         session.execute("INSERT INTO items VALUES (CAST(x'61ff' AS TEXT))")
     with driver.begin() as transaction:
-        assert transaction.execute(transaction.query(table("main", "id"))).fetchall() == [("a\\xff",)]
+        assert transaction.rows(table("main", "id")).fetchall() == [("a\\xff",)]
     with (
         pytest.raises(SourceUnreadable, match=r"failed to read .*f\.db: no such column: t\.v"),
         driver.begin() as found,
     ):
-        found.execute(found.query(table("main", "v")))
+        found.rows(table("main", "v"))
     (tmp_path / "f.db").write_bytes(b"no database" * 100)
     with pytest.raises(SourceUnreadable, match="file is not a database"), driver.begin() as found:
         found.has_replica()
@@ -88,7 +88,7 @@ def test_moments_of_duckdb_are_printed_as_postgresql_prints_them(tmp_path: Path)
         sink.execute(f"INSERT INTO sales.items VALUES ({values}, '\\x00'::BLOB, 0.0000001, 0.1)")
     with driver.begin() as transaction:
         assert not transaction.has_replica()
-        (row,) = transaction.execute(transaction.query(table("sales", *names, "b"))).fetchall()
+        (row,) = transaction.rows(table("sales", *names, "b")).fetchall()
         assert row == (*MOMENTS, b"\x00")
 
 
