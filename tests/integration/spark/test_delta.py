@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import threading
 from datetime import datetime
 from pathlib import Path
@@ -38,8 +37,6 @@ from tests.support.type_matrix import PINNED
 from tests.support.waiting import eventually
 
 TIMEOUT_S = 300
-KILLED_S = 900
-LONG_S = 3600
 
 
 @pytest.fixture
@@ -76,10 +73,6 @@ def follow(spark: SparkSession, job: MirrorJob, cuts: int) -> None:
     finally:
         watcher.join()
     assert late == []
-
-
-def wait_for_batches(job: MirrorJob, count: int, process: subprocess.Popen[bytes]) -> None:
-    eventually(lambda: batches(job) >= count or process.poll() is not None, KILLED_S)
 
 
 def test_tables_follow_their_source_and_are_one_at_each_cut(
@@ -202,30 +195,3 @@ def test_nothing_is_written_into_a_folder_of_others(
     with hold(tmp_path / "lake"), pytest.raises(JobError, match="another process mirrors into"):
         run(spark, delta_job(deployment, tmp_path / "lake"))
     deployment.stop()
-
-
-@pytest.mark.long
-@pytest.mark.timeout(LONG_S)
-def test_two_hundred_batches_with_a_kill_at_every_step(
-    spark: SparkSession, spark_settings: SparkSettings, shop: Deployment, tmp_path: Path
-) -> None:
-    """Every kill leaves what the next run goes on from; each cut, from before or after, is one transaction's state."""
-    changes, log = Changes(shop.source), (tmp_path / "mirror.log").read_text
-    job = delta_job(shop, tmp_path / "lake", spark=spark_settings, once=False, interval_s=0)
-    points = (
-        "before_table_commit:1", "after_table_commit:7", "before_cut:6", "after_cut:7", "after_compaction:5",
-        "before_table_commit:20", "after_table_commit:22", "before_cut:8", "after_compaction:4", "after_cut:9",
-    )  # fmt: skip
-    with changes.going_on():
-        for point in points:
-            with mirror_process(job, tmp_path, f"mirror.{point}") as process:
-                assert process.wait(KILLED_S) == -signal.SIGKILL, log()
-        while (known := batches(job)) < 200:
-            with mirror_process(job, tmp_path) as process:  # which dies in the middle of something
-                wait_for_batches(job, known + 17, process)
-                assert process.poll() is None, log()
-    assert assert_cuts(job, changes) > 30
-    shop.wait_published()
-    run(spark, job.model_copy(update={"once": True}))
-    assert_equal(shop, job)
-    shop.stop()
