@@ -22,7 +22,6 @@ from cdc.contract.jobspec import deployment as job
 from cdc.contract.kinds import Kind, kind_of_column
 from cdc.contract.pgtypes import sql_type
 from cdc.contract.record import TableSchema
-from cdc.sink.dialects import open_replica
 from cdc.sink.replica import ReplicaName
 
 _APPLICATION: Final = "cdc job"
@@ -181,6 +180,9 @@ def _delimiters(conn: psycopg.Connection[Any], oids: Sequence[int]) -> dict[int,
 def _replica_names(config: Config, infos: Sequence[TableInfo]) -> dict[str, ReplicaName]:
     if config.sink is None:
         return {}
+    # Imported here, because only a replica needs SQLAlchemy, and reading it takes longer than a short command
+    from cdc.sink.dialects import open_replica
+
     naming = open_replica(config, application_name=_APPLICATION).naming
     names = {}
     for info in infos:

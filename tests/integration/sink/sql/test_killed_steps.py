@@ -5,7 +5,7 @@ MariaDB commits at each of these steps. Elsewhere they are part of a transaction
 
 from __future__ import annotations
 
-import os
+import multiprocessing
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -54,15 +54,15 @@ def replica(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Replica]
 
 def killed(point: str, work: Callable[[], None]) -> None:
     """Does the work in a process that dies at a crash point."""
-    if (pid := os.fork()) == 0:
-        try:
-            crashpoints.arm(point)
-            work()
-        finally:
-            os._exit(1)
-    _, status = os.waitpid(pid, 0)
-    assert os.WIFSIGNALED(status), "it never came to that point"
-    assert os.WTERMSIG(status) == signal.SIGKILL
+
+    def armed() -> None:
+        crashpoints.arm(point)
+        work()
+
+    process = multiprocessing.get_context("fork").Process(target=armed)
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL, "it never came to that point"
 
 
 def opened(replica: Replica) -> ReplicaDatabase:
