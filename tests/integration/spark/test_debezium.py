@@ -1,13 +1,12 @@
-"""Jobs over topics of Debezium's change events: they find the rows, every type among them, and what is planted."""
+"""Jobs over topics of Debezium's change events: they find the rows, every type among them."""
 
 from __future__ import annotations
 
-import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from pyspark.sql import SparkSession
@@ -18,37 +17,31 @@ from cdc.contract.debezium_modes import mark_of
 from cdc.contract.formats.debezium.envelope import EnvelopeMaker
 from cdc.contract.formats.registered import registered
 from cdc.contract.header import HeaderStamp
-from cdc.contract.jobspec.deployment import KafkaSettings, SparkSettings
-from cdc.contract.jobspec.health import HealthJob, HealthTopic
-from cdc.contract.ports import StoredRecord
+from cdc.contract.jobspec.deployment import SparkSettings
 from cdc.contract.record import DebeziumModes, SchemaColumn, TableSchema, WrittenSchema
 from cdc.contract.schema import table_schema
 from cdc.lab.proof.comparison import describe, pinned
 from cdc.lab.stack import RegistryServer
-from cdc.spark.errors import JobError, TopicUnreadable
-from cdc.spark.health.main import check
-from cdc.spark.health.model import TopicHealth
 from cdc.spark.mirror.main import mirror
-from cdc.spark.report.document import from_json
 from cdc.spark.values.avro import opened
 from cdc.spark.values.debezium import DAMAGED, UNKNOWN_DEFINITION, UNKNOWN_MODES, UNKNOWN_SCHEMA
 from tests.integration.bridge.test_envelope import fitting
 from tests.integration.bridge.test_envelope_in_avro import without_arrays_by_name
 from tests.integration.bridge.test_type_matrix import prepare
 from tests.integration.spark import mirrors
-from tests.integration.spark.snapshots import Snapshots
 from tests.support.deployment import Deploy, Deployment
 from tests.support.forms import deploy_in
-from tests.support.reconciling import job_for, reconciled, run_command, table_of
+from tests.support.reconciling import job_for, reconciled
 from tests.support.servers import Database
-from tests.support.topic_damage import Damage
 from tests.support.type_matrix import matrix_tables
 from tests.support.waiting import eventually
 
-TABLE: Final = "public.account"
-MODES: Final = {"time_precision_mode": "microseconds", "binary_handling_mode": "hex", "schemas_enable": True}
+MODES: Final[dict[str, Any]] = {
+    "time_precision_mode": "microseconds",
+    "binary_handling_mode": "hex",
+    "schemas_enable": True,
+}
 ID: Final = SchemaColumn("id", "int4")
-REFUSED: Final = r"\(a change event "
 
 
 @pytest.mark.long
@@ -104,6 +97,11 @@ def test_a_frame_of_events_is_opened(spark: SparkSession) -> None:
         (event % b'{"id":7}', header % ("c" * 16, modes)): UNKNOWN_DEFINITION,
         (event % b'{"id":8}', header % ("a" * 16, modes + "er")): UNKNOWN_MODES,
         (b"\0" + event % b'{"id":9}', header % ("a" * 16, modes)): UNKNOWN_SCHEMA,
+        (
+            b'{"schema":{},"payload":' + event % b'{"id":10}' + b"}",
+            header % ("a" * 16, modes[:-5] + "schemas"),
+        ): '{"id":10}',
+        (event % b'{"id":11}', header % ("a" * 16, modes[:-5] + "schemas")): DAMAGED,
         (b'{"before":null,"after":null,"op":"d"}', header % ("a" * 16, modes)): None,
     }
     rows = [(place, *record) for place, record in enumerate(expected)]
@@ -144,21 +142,22 @@ def test_a_frame_of_events_in_avro_is_opened(spark: SparkSession) -> None:
     assert found == [expected for _, _, expected in records]
 
 
-def go_on_with_events(deployment: Deployment, table: str) -> None:
-    """Change the envelope of a topic that holds rows, and see all of its rows published again."""
+def go_on_with_events(deployment: Deployment, modes: dict[str, Any], *tables: str) -> None:
+    """Change the envelope of topics that hold rows, and see all of these published again."""
     deployment.bridge.stop()
     deployment.settings["topics"]["envelope"] = "debezium"
-    deployment.settings["debezium"] = MODES
+    deployment.settings["debezium"] = modes
     deployment.write()
     deployment.start_bridge()
-    deployment.source.execute(f"UPDATE {table} SET id = id WHERE id = 1")  # the topic begins anew when it changes
+    for table in tables:
+        deployment.source.execute(f"UPDATE {table} SET id = id WHERE id = 1")  # the topic begins anew when it changes
 
-    def is_done() -> bool:
+    def is_done(table: str) -> bool:
         latest = {each.key: each for each in deployment.records(table)}.values()
         return all(each.value is None or b";envelope=" in each.header for each in latest)
 
-    eventually(is_done, 60)
-    deployment.wait_backfilled(table)
+    eventually(lambda: all(map(is_done, tables)), 60)
+    deployment.wait_backfilled(*tables)
 
 
 @pytest.mark.pg(16, matrix=False)
@@ -179,113 +178,11 @@ def test_a_mirror_that_runs_meets_the_first_event(
         running = pool.submit(mirror, spark, job, stop)
         try:
             eventually(lambda: mirrors.lake_rows(job, topic, shape) == {(b"1",): (b"1", b"1.10")}, timeout_s=120)
-            go_on_with_events(deployment, "public.thing")
+            go_on_with_events(deployment, MODES, "public.thing")
             database.execute("INSERT INTO thing VALUES (2, 2.20)")
             eventually(lambda: running.done() or (b"2",) in mirrors.lake_rows(job, topic, shape), timeout_s=120)
         finally:
             stop.set()
         running.result(timeout=60)
     mirrors.assert_equal(deployment, job, ["public.thing"])
-    deployment.stop()
-
-
-def health_of(deployment: Deployment, spark: SparkSession) -> TopicHealth:
-    """What ``cdc health`` says about the topic."""
-    job = HealthJob(
-        spark=SparkSettings(),
-        kafka=KafkaSettings(options={"bootstrap.servers": deployment.bootstrap}),
-        topics=(HealthTopic(topic=deployment.topic(TABLE)),),
-        schemas_topic=f"{deployment.name}.__schemas",
-    )
-    (found,) = check(spark, job).topics
-    return found
-
-
-def damage(deployment: Deployment, former: StoredRecord) -> None:
-    """Write what no bridge writes; ``former`` was the record of key 30 while its row existed."""
-    events = {each.key: each for each in deployment.records(TABLE) if each.value is not None}
-    writer = Damage(deployment)
-
-    def event(number: int) -> bytes:
-        return events[b'{"id":%d}' % number].value or b""
-
-    def write(number: int, value: bytes | None, *, instead: tuple[bytes, bytes] = (b"", b"")) -> None:
-        key = b'{"id":%d}' % number
-        header = events[key if key in events else b'{"id":1}'].header
-        assert instead[0] in header
-        writer.write(TABLE, key, value, header=header.replace(*instead))
-
-    write(17, event(17).replace(b'"note":"n17"', b'"note":"n71"'))
-    write(18, event(18).replace(b'"id":18,"balance":"', b'"id":18,"balance":"!'))
-    write(19, event(19)[:-2])
-    write(20, event(20), instead=(b"precise.microseconds", b"precise.fortnights"))
-    write(21, b"\0" + event(21))
-    write(22, None)
-    write(23, event(30))  # which says that a row was deleted
-    writer.write(TABLE, former.key or b"", former.value, header=former.header)
-    write(900, event(25).replace(b'"id":25', b'"id":900'))
-    row = (
-        b'{"id":24,"balance":"24.50","note":"n24","raw":"\\\\x0024","day":"2026-11-27",'
-        b'"at":"2026-11-27 12:00:00.5+00","more":null}'
-    )
-    write(24, row, instead=(b";envelope=precise.microseconds.hex.json.schemas", b""))
-    writer.done()
-
-
-@pytest.mark.timeout(900)
-@pytest.mark.pg(16, matrix=False)
-def test_damage_is_found_refused_and_healed(
-    database: Database, deploy: Deploy, tmp_path: Path, spark: SparkSession
-) -> None:
-    database.execute(
-        "CREATE TABLE account (id int PRIMARY KEY, balance numeric(12,2), note text, raw bytea, day date,"
-        " at timestamptz)"
-    )
-    database.execute(
-        "INSERT INTO account SELECT n, n + 0.5, 'n' || n, decode('00' || n, 'hex'), '2026-11-27',"
-        " '2026-11-27 12:00:00.5Z' FROM generate_series(10, 69) n"
-    )
-    database.execute("INSERT INTO account VALUES (1, 1, NULL, NULL, NULL, NULL)")
-    # It begins with rows, and goes on with events
-    deployment = deploy(topics={"partitions": 2}, source={"on_gap": "rebackfill"})
-    deployment.start_bridge()
-    deployment.wait_backfilled(TABLE)
-    go_on_with_events(deployment, TABLE)
-    *_, former = (each for each in deployment.records(TABLE) if each.key == b'{"id":30}' and each.value is not None)
-    database.execute("DELETE FROM account WHERE id = 30")
-    database.execute("UPDATE account SET id = 130 WHERE id = 31")
-    database.execute("ALTER TABLE account ADD COLUMN more jsonb")
-    database.execute("UPDATE account SET more = CASE id % 3 WHEN 0 THEN NULL WHEN 1 THEN 'null' ELSE '[1]' END::jsonb")
-    deployment.wait_published()
-    lake = mirrors.job_for(deployment, tmp_path / "lake", [TABLE])
-    mirrors.run(spark, lake)
-    mirrors.assert_equal(deployment, lake, [TABLE])
-    assert [each.severity for each in health_of(deployment, spark).findings if each.severity == "error"] == []
-    damage(deployment, former)
-
-    snapshots = Snapshots(spark, deployment, tmp_path / "snapshots")
-    with pytest.raises(TopicUnreadable, match=REFUSED):
-        snapshots.take(TABLE)
-    with pytest.raises(JobError, match=rf"topic .*account, .* key .*{REFUSED}"):
-        mirrors.run(spark, lake)
-    _, said = run_command(deployment, tmp_path / "report", "--repair", "--yes")
-    found = from_json((tmp_path / "report" / "report.json").read_text(encoding="utf-8"))
-    table = table_of(found, TABLE)
-    told = {json.loads(each.key)["id"]: f"{each.cause} {each.other}" for each in table.samples}
-    assert set(told) == {17, 18, 19, 20, 21, 22, 23, 30, 900}, said
-    assert (table.counts.missing_in_topic, table.counts.extra_in_topic, table.counts.value_mismatch) == (2, 2, 5), said
-    assert "n71" in told[17]
-    assert all("(a change event that is cut or damaged)" in told[number] for number in (18, 19)), told
-    assert "(a change event in modes that" in told[20]
-    assert "(a change event whose schema is not" in told[21]
-    assert told[30].startswith("stale version"), told
-    healed = from_json((tmp_path / "report" / "after-repair" / "report.json").read_text(encoding="utf-8"))
-    repair = table_of(healed, TABLE).repair
-    assert repair is not None
-    assert repair.still_different == 0, said
-    with database.connect() as connection:
-        rows = connection.execute("SELECT id, balance, note, day FROM account ORDER BY id").fetchall()
-    copy = [(row[0], row[1], row[2], row[4]) for row in snapshots.rows(TABLE)]
-    assert copy == rows
-    mirrors.run(spark, lake.model_copy(update={"path": str(tmp_path / "healed")}))
     deployment.stop()
