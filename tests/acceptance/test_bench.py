@@ -25,6 +25,9 @@ CONTENDERS = [
     ["sink", "staging + upsert, delete"],
     ["COPY TO STDOUT (limit)", "backfill", "backfill without a compiler"],
     *LATENCY * 4,
+    ["sink", "executemany"],
+    ["sink", "INSERT from Arrow"],
+    ["sink", "LOAD DATA", "LOAD DATA to staging + upsert"],
     ["bridge", "sink", "backfill"],
     ["a start after SIGTERM", "a start after SIGKILL", "another takes over"],
 ]
@@ -44,7 +47,9 @@ def start(arguments: Sequence[str]) -> subprocess.Popen[str]:
 @pytest.mark.timeout(300)
 def test_every_section_has_its_rows(tmp_path: Path) -> None:
     sizes = ["--changes", "4000", "--runs", "1", "--seconds", "1", "--big-rows", "5000", "--without-peers"]
-    process = start(["bridge", "sink", "backfill", "latency", "big", "starts", *sizes, "--output", str(tmp_path)])
+    process = start(
+        ["bridge", "sink", "backfill", "latency", "replicas", "big", "starts", *sizes, "--output", str(tmp_path)]
+    )
     output, _ = process.communicate()
     assert process.returncode == 0, output
     sections = json.loads((tmp_path / "figures.json").read_text())["sections"]

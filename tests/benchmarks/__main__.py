@@ -40,6 +40,7 @@ SECTIONS = (
     "backfill",
     "latency",
     "formats",
+    "replicas",
     "big",
     "shapes",
     "curves",
@@ -112,6 +113,11 @@ def _measure(running: Servers | None, options: argparse.Namespace) -> Iterator[S
         yield from _latency(running, options)
     if "formats" in wanted:
         yield from formats.measure(running, options.changes, options.runs, with_peers=not options.without_peers)
+    if "replicas" in wanted:
+        # Imported here: the other sections need no drivers of other databases
+        from tests.benchmarks import replicas
+
+        yield from replicas.measure(running, options.changes // 2, options.runs)
     if "spark" in wanted:
         # Imported here: the other sections need no Spark
         from tests.benchmarks import spark

@@ -18,8 +18,9 @@ TIMEOUT_S = 1800.0
 
 
 class Deployment(NamedTuple):
-    """One bridge, and its sink if ``replica_dsn`` is set: what their configuration file says beside the defaults.
+    """One bridge, and its sink if it has a replica: what their configuration file says beside the defaults.
 
+    ``replica_url``: of a replica in another database than PostgreSQL.
     ``snapshot`` is ``never`` where the stream is measured: the slot is older than the rows, so it has all of them.
     ``in_python``: as where there is no compiler. ``delivery``: None for the default. ``registry``: where the schemas
     go if values are in another ``format`` than JSON; else None. ``envelope``: values are Debezium's change events.
@@ -30,6 +31,7 @@ class Deployment(NamedTuple):
     source_dsn: str
     bootstrap: str
     replica_dsn: str | None = None
+    replica_url: str | None = None
     slot: str = SLOT
     snapshot: str = "never"
     tables: tuple[str, ...] = ("public.orders",)
@@ -76,6 +78,8 @@ class Deployment(NamedTuple):
             content["topics"] = topics
         if self.replica_dsn is not None:
             content["sink"] = {"dsn": self.replica_dsn}
+        if self.replica_url is not None:
+            content["sink"] = {"url": self.replica_url}
         path = directory / f"{self.name}.yaml"
         path.write_text(json.dumps(content, indent=2))
         return path

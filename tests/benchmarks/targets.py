@@ -61,6 +61,9 @@ _BESIDE: Final = ("Latency: single-row transactions, 500/s", "rows")
 _IDEMPOTENT: Final = ("Latency: single-row transactions, 500/s", "delivery: idempotent")
 _FORMATS_BRIDGE: Final = ("Formats, bridge:", "")
 _FORMATS_SINK: Final = ("Formats, sink:", "")
+_SQLITE: Final = ("Replica in SQLite:", "")
+_DUCKDB: Final = ("Replica in DuckDB:", "")
+_MARIADB: Final = ("Replica in MariaDB:", "")
 _REBUILD: Final = ("View rebuild:", "")
 _READS: Final = ("View reads:", "")
 
@@ -112,6 +115,10 @@ TARGETS: Final = (
         _FORMATS_BRIDGE, "bridge: envelope's rate ÷ Debezium's", "envelope", "rate", 3.0, True, "Debezium, envelope"
     ),
     Target(_FORMATS_BRIDGE, "bridge: Avro's rate ÷ Debezium's", "avro", "rate", 3.0, True, "Debezium, avro"),
+    Target(_SQLITE, "sink into SQLite: rate ÷ by hand", "sink", "rate", 0.5, True, "executemany"),
+    Target(_DUCKDB, "sink into DuckDB: rate ÷ by hand", "sink", "rate", 0.5, True, "INSERT from Arrow"),
+    Target(_MARIADB, "sink into MariaDB: rate ÷ LOAD DATA", "sink", "rate", 0.5, True, "LOAD DATA"),
+    Target(_MARIADB, "sink into MariaDB: rate ÷ staged", "sink", "rate", 0.5, True, "LOAD DATA to staging + upsert"),
     Target(_REBUILD, "view in LMDB: rebuild ÷ bare consumer", "view in LMDB", "rate", 0.5, True, "bare consumer"),
     Target(_REBUILD, "view in Redis: rebuild ÷ bare consumer", "view in Redis", "rate", 0.5, True, "bare consumer"),
     Target(_REBUILD, "view in memory: rebuild ÷ bare consumer", "view in memory", "rate", 0.5, True, "bare consumer"),

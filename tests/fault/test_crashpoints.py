@@ -11,6 +11,8 @@ from tests.fault.test_backfill_kills import BACKFILL
 from tests.fault.test_begin_anew import ENDS
 from tests.fault.test_repair_kills import REPAIR
 from tests.integration.sink.postgres.test_locked import HOLD
+from tests.integration.sink.sql.test_killed_steps import KEYS_STEPS, STEPS
+from tests.integration.spark.test_delta import MIRROR
 from tests.integration.views.feed.test_generations import VIEW
 from tests.support.deployment import Deploy, Deployment
 from tests.support.sampling import sampled
@@ -77,6 +79,7 @@ def test_every_crash_point_is_visited() -> None:
         point.partition(":")[0]
         for point in (*dict(BRIDGE), *(point for point, *_ in PROMPT), *SINK, *BACKFILL, *REPAIR, *ENDS, *VIEW, *HOLD)
     }
+    here |= {point.partition(":")[0] for point in (*STEPS, *KEYS_STEPS, *MIRROR)}
     assert here == crashpoints.NAMES
 
 

@@ -275,7 +275,8 @@ def _text(value: Any, kind: str) -> bytes | None:
         return b"t" if value else b"f"
     if isinstance(value, bytes):
         return b"\\x" + value.hex().encode()
-    if kind == "timestamp with time zone" and "+" not in str(value):
+    # MariaDB has no type with a zone; what has none elsewhere either is infinity
+    if kind == "timestamp with time zone" and not any(each in str(value) for each in ("+", "infinity")):
         return f"{value}+00".encode()
     # The topic has the words of JSON where the server prints letters; so has a key, or a column that is text
     return {"true": b"t", "false": b"f", "1": b"t", "0": b"f"}[value] if kind == "boolean" else str(value).encode()

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+import psycopg
 import sqlalchemy as sa
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
@@ -23,7 +24,7 @@ from sqlalchemy.types import UserDefinedType
 from cdc.contract.pgtypes import quote_identifier
 from cdc.contract.record import TableSchema
 from cdc.sink.definitions import wanted_columns
-from cdc.sink.postgres.errors import first_line
+from cdc.sink.postgres.errors import first_line, is_retryable
 from cdc.sink.postgres.rekey import rekey
 from cdc.sink.rejections import TableRefused
 from cdc.sink.replica import ReplicaName
@@ -312,6 +313,8 @@ def _known_type(connection: sa.Connection, sql_type: str) -> str:
         with connection.begin_nested():  # for some texts to_regtype raises an error, which would end the transaction
             known = connection.scalar(sa.text("SELECT to_regtype(:type) IS NOT NULL"), {"type": sql_type})
     except sa.exc.DBAPIError as error:
+        if isinstance(error.orig, psycopg.Error) and is_retryable(error.orig):
+            raise  # says nothing of the type: the server restarts, for example
         raise TableRefused(
             f"{sql_type!r} is not a type: {first_line(error.orig or error)}",
             remedy="report it with the column's definition, or create the replica's column by hand",

@@ -31,12 +31,20 @@ from tests.integration.spark.delta_tables import cuts_in, rows_in, texts_in, tex
 from tests.integration.spark.mirrors import job_for, run
 from tests.integration.spark.typed_values import differences, make_matrix
 from tests.support.deployment import Deploy, Deployment
+from tests.support.sampling import sampled
 from tests.support.servers import Database
 from tests.support.type_catalogue import VALUE_TYPES
 from tests.support.type_matrix import PINNED
 from tests.support.waiting import eventually
 
 TIMEOUT_S = 300
+MIRROR = (
+    "mirror.before_table_commit:2",
+    "mirror.after_table_commit:2",
+    "mirror.after_compaction:1",
+    "mirror.before_cut:1",
+    "mirror.after_cut:1",
+)
 
 
 @pytest.fixture
@@ -92,13 +100,15 @@ def test_tables_follow_their_source_and_are_one_at_each_cut(
     shop.stop()
 
 
+@pytest.mark.parametrize("point", sampled(MIRROR, MIRROR[1:2]))
 def test_a_killed_mirror_goes_on_where_each_table_stands(
-    spark: SparkSession, spark_settings: SparkSettings, shop: Deployment, tmp_path: Path
+    spark: SparkSession, spark_settings: SparkSettings, shop: Deployment, tmp_path: Path, point: str
 ) -> None:
-    job = delta_job(shop, tmp_path / "lake", spark=spark_settings, records_per_batch=100)
-    with mirror_process(job, tmp_path, "mirror.after_table_commit:2") as process:
+    job = delta_job(shop, tmp_path / "lake", spark=spark_settings, records_per_batch=100, compact_every=2)
+    with mirror_process(job, tmp_path, point) as process:
         assert process.wait(TIMEOUT_S) == -signal.SIGKILL, (tmp_path / "mirror.log").read_text()
-    assert batches(job) == 2
+    if point == MIRROR[1]:
+        assert batches(job) == 2
     run(spark, job)
     assert_equal(shop, job)
     assert batches(job) > 3

@@ -7,10 +7,13 @@ from typing import Any
 
 import orjson
 import pytest
+import sqlalchemy as sa
 
 from cdc.base.config import Config
 from cdc.base.errors import ConfigError, ReplicaRefused, ReplicaUnavailable
-from cdc.contract.record import SourceIdentity, TableSchema
+from cdc.contract.record import SchemaColumn, SourceIdentity, TableSchema
+from cdc.sink.postgres.tables import establish
+from cdc.sink.replica import ReplicaName
 from tests.integration.sink.postgres.conftest import Mirror, running, sink_config
 from tests.integration.sink.postgres.test_exactness import wait_for_state
 from tests.support.servers import Database
@@ -415,3 +418,21 @@ def test_table_dropped_under_the_sink(topics: TopicWriter, database: Database, c
         wait_for_state(database, "t", "exact")
     assert database.execute("select id from t order by id") == [(1,), (2,)]
     assert database.execute("select count(*) from good") == [(2,)]
+
+
+def test_a_server_that_goes_away_while_it_is_asked_for_a_type_refuses_no_table(database: Database) -> None:
+    """The table was stopped, with a session that had ended: the sink ended with a traceback."""
+    engine = sa.create_engine(
+        database.dsn.replace("postgresql://", "postgresql+psycopg://"), poolclass=sa.pool.NullPool
+    )
+    table = TableSchema("0" * 16, "public", "t", "x.public.t", ("a",), (SchemaColumn("a", "int8"),))
+    with engine.connect() as connection:
+        pid = connection.scalar(sa.text("SELECT pg_backend_pid()"))
+
+        @sa.event.listens_for(connection, "before_cursor_execute")
+        def end(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+            if "to_regtype" in statement:
+                database.execute(f"SELECT pg_terminate_backend({pid}, 10000)")
+
+        with pytest.raises(sa.exc.OperationalError):
+            establish(connection, ReplicaName("public", "t"), [table])
