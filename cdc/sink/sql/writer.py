@@ -239,7 +239,6 @@ class SqlReplica:
             microseconds(standing.caught_up_at),
         )
         with replica_errors(self._dialect, "recording a cut"):
-            self._sole.check(self._connection)
             self._dialect.load(self._connection, self._upsert_cut, [row])
             if moved:
                 rows = [(self._name, *each, offset, self._topic_ids[each[0]]) for each, offset in moved.items()]
