@@ -12,6 +12,7 @@ from cdc.base.errors import ConfigError, EncodeError
 from cdc.contract.change import UNCHANGED_TOAST, Column, Relation, Row
 from cdc.contract.formats.format import NOT_ENCODABLE, RowWriter
 from cdc.contract.formats.json_format import JSON
+from cdc.contract.hiding import Hiding
 from cdc.contract.record import DebeziumModes, FormatName, ValueForms, WrittenSchema
 from cdc.contract.schema import table_schema
 
@@ -44,6 +45,42 @@ class ValueForm(NamedTuple):
     values: ValueForms = ValueForms()
 
 
+class HidingWriter:
+    """Encodes what may leave of a row, and nothing else of it.
+
+    Args:
+        writer: encodes rows of the relation as it is published.
+        hiding: makes such rows.
+    """
+
+    bare_template = None
+    compiled = None
+    """The writers in C take the stream's rows as they are, so a table with rules is encoded in Python."""
+
+    def __init__(self, writer: RowWriter, hiding: Hiding) -> None:
+        self._writer = writer
+        self._hiding = hiding
+
+    def encode(self, row: Row) -> bytes:
+        """Returns the bytes of a row of the stream, without what is hidden of it."""
+        return self._writer.encode(self._hiding.row(row))
+
+    def null_documents(self, row: Row) -> tuple[int, ...]:
+        """Returns the places, among the published columns, of JSON documents ``null``."""
+        try:
+            return self._writer.null_documents(self._hiding.row(row))
+        except NOT_ENCODABLE:
+            return ()  # encode refuses the row, and says why
+
+    def problem(self, place: int, cell: bytes) -> str:
+        """Returns why what leaves of a value cannot be encoded; so the reason does not tell what is hidden."""
+        try:
+            published = self._hiding.cell(place, cell)
+        except UnicodeDecodeError:
+            return "not UTF-8"
+        return "" if published is None else self._writer.problem(*published)
+
+
 class TableEncoder:
     """Encodes the rows of one version of a relation. A new ``Relation`` message needs a new encoder.
 
@@ -55,11 +92,14 @@ class TableEncoder:
         topic: where the records go.
         form: how values are written; None for JSON in the form that it has by default.
         key_schema: the schema of the keys, with its id; None if they are JSON.
+        hiding: hides columns of the relation; None if all of it leaves.
 
     Raises:
         ConfigError: there are no key columns, or one of them is not published.
 
     Attributes:
+        relation: as the stream described it.
+        published: as it is published: without what is hidden.
         schema: the definition to publish before the first record that refers to it.
         fingerprint: the definition's fingerprint, for record headers.
         null_documents: maps a row to the indexes of json and jsonb columns whose document ``null`` looks like NULL in
@@ -73,11 +113,13 @@ class TableEncoder:
         topic: str,
         form: ValueForm | None = None,
         key_schema: WrittenSchema | None = None,
+        hiding: Hiding | None = None,
     ) -> None:
         self.relation = relation
+        self.published = published = relation if hiding is None else hiding.relation
         self.key_columns = key_columns
         self.topic = topic
-        schema = table_schema(relation, key_columns, topic, ValueForms() if form is None else form.values, key_schema)
+        schema = table_schema(published, key_columns, topic, ValueForms() if form is None else form.values, key_schema)
         self.schema = schema
         if form is not None:
             self.schema = replace(
@@ -89,7 +131,8 @@ class TableEncoder:
             )
         self.fingerprint = self.schema.fingerprint
         self._key_indexes = _key_indexes(relation, key_columns)
-        self._value_form = JSON.writer(relation.columns) if form is None else form.writer
+        self._hiding = hiding
+        self._value_form = self._hidden(JSON.writer(published.columns) if form is None else form.writer)
         self._key_form = _key_writer([relation.columns[i] for i in self._key_indexes], key_schema)
         # The writer's own method rather than one that calls it: it runs once per row.
         self.null_documents: Callable[[Row], tuple[int, ...]] = self._value_form.null_documents
@@ -146,26 +189,33 @@ class TableEncoder:
             if is_full or self.schema.envelope is not None:  # an envelope has every column, unknown ones as null
                 return self._old_form.encode(row)
             form, indexes = self._identity
-            return form.encode(tuple([row[i] for i in indexes]))
+            published = row if self._hiding is None else self._hiding.row(row)
+            return form.encode(tuple([published[i] for i in indexes]))
         except NOT_ENCODABLE as error:
             raise self._refusal(row, error) from error
 
     @cached_property
     def _old_form(self) -> RowWriter:
         is_json = self.schema.format == "json" and not self.schema.is_formed
-        return self._value_form if is_json or self.schema.envelope is not None else JSON.writer(self.relation.columns)
+        if is_json or self.schema.envelope is not None:
+            return self._value_form
+        return self._hidden(JSON.writer(self.published.columns))
+
+    def _hidden(self, writer: RowWriter) -> RowWriter:
+        return writer if self._hiding is None else HidingWriter(writer, self._hiding)
 
     @cached_property
     def _identity(self) -> tuple[RowWriter, tuple[int, ...]]:
-        columns = self.relation.columns
+        columns = self.published.columns
         indexes = tuple(i for i, column in enumerate(columns) if column.in_identity)
         return JSON.writer([columns[i] for i in indexes]), indexes
 
     def missing(self, row: Row) -> tuple[int, ...]:
-        """Returns the indexes of the columns that the stream left out as unchanged TOAST."""
+        """Returns the indexes of the columns that the stream left out as unchanged TOAST, and that are not hidden."""
         if UNCHANGED_TOAST not in row:
             return ()
-        return tuple(i for i, cell in enumerate(row) if cell is UNCHANGED_TOAST)
+        missing = tuple(i for i, cell in enumerate(row) if cell is UNCHANGED_TOAST)
+        return missing if self._hiding is None else tuple(i for i in missing if i in self._hiding.needed)
 
     def fill(self, row: Row, old: Row) -> Row:
         """Returns ``row`` with missing values taken from the old tuple of the same message, where that has them.

@@ -1,4 +1,4 @@
-"""SIGHUP: reads the configuration file again. Only the choice of captured tables may change without a restart."""
+"""SIGHUP: reads the configuration file again. Only the choice of tables and columns may change without a restart."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from cdc.base.config import Config
 from cdc.base.errors import ConfigError
 
-RELOADABLE: Final = frozenset({"source.tables", "source.exclude", "source.keys", "topics.names"})
+RELOADABLE: Final = frozenset({"source.tables", "source.exclude", "source.keys", "source.columns", "topics.names"})
 """Options that a session reads when it begins, and that move no position, topic or secret of the tables so far."""
 
 _READ_BY_OTHERS: Final = ("sink", "http.sink_port", "serve")

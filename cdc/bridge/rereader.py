@@ -139,7 +139,8 @@ class Rereader:
         """
         known = dict.fromkeys(columns.looked_at, 0)
         if recorded is not None and recorded.fingerprint == table.fingerprint:
-            known = {place: recorded.columns[place].number for place in columns.looked_at}
+            numbers = {each.name: each.number for each in recorded.columns}  # by name: some may be hidden
+            known = {place: numbers[table.relation.columns[place].name] for place in columns.looked_at}
         # Without a number on record, trust a name only if no column of the table was ever dropped or renamed
         if all(now.numbers[place] == number if number else all(now.numbers) for place, number in known.items()):
             return None

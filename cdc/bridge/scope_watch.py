@@ -24,7 +24,8 @@ from cdc.base.errors import CdcError, SourceBusy, SourceRefused
 from cdc.bridge.order.demand import Demand, StandingDemands
 from cdc.bridge.reload import reloaded
 from cdc.bridge.scope.captured import CapturedTables
-from cdc.bridge.scope.choice import LeftOut, choose, left_out, renamed, tell
+from cdc.bridge.scope.choice import choose, left_out, renamed, tell
+from cdc.bridge.scope.left_out import LeftOut
 from cdc.bridge.scope.topics import state_topic
 from cdc.bridge.shape_watch import ShapeWatch
 from cdc.bridge.source.catalog import find_tables, unlogged

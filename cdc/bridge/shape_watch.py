@@ -17,6 +17,7 @@ import structlog
 from cdc.bridge.capture.reading import column_signatures, shape_of
 from cdc.bridge.order.succession import shape_change
 from cdc.bridge.scope.captured import CapturedTables
+from cdc.bridge.scope.hidden import published
 from cdc.bridge.source.table import TableInfo
 from cdc.contract.schema import table_schema
 
@@ -55,7 +56,8 @@ class ShapeWatch:
             if last is None or not last.topic or signature is None or self._seen.get(table.oid) == signature:
                 continue
             self._seen[table.oid] = signature
-            now = table_schema(shape_of(connection, table, publication), last.key, last.topic)
+            relation = published(registry.config, shape_of(connection, table, publication))
+            now = table_schema(relation, last.key, last.topic)
             if why := registry.replacement(table, now.columns):
                 replaced[table.qualified_name] = why
             elif change := shape_change(last, now):

@@ -64,13 +64,17 @@ class Column:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Relation:
-    """A table as one Relation message described it. Objects compare by identity: each message makes a new one."""
+    """A table as one Relation message described it. Objects compare by identity: each message makes a new one.
+
+    ``rules`` says, by column, what was hidden of it (``contract.hiding``); nothing in what the server sends.
+    """
 
     relation_id: int
     namespace: str
     name: str
     replica_identity: ReplicaIdentity
     columns: tuple[Column, ...]
+    rules: tuple[tuple[str, str], ...] = ()
 
     @property
     def qualified_name(self) -> str:

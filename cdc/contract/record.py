@@ -332,7 +332,7 @@ class TableSchema:
     ask the registry; the newest comes last. ``envelope`` is None if a value is the row and nothing else;
     ``was_enveloped`` says whether the topic held envelopes before. ``is_connects`` says whether each value contains its
     schema, as Kafka Connect's JsonConverter reads it. ``key_schema`` is None if keys are JSON; the fingerprint depends
-    on it.
+    on it, and on ``rules``, which says by column what was hidden (``contract.hiding``).
     """
 
     fingerprint: str
@@ -348,6 +348,7 @@ class TableSchema:
     was_enveloped: bool = False
     is_connects: bool = False
     key_schema: WrittenSchema | None = None
+    rules: tuple[tuple[str, str], ...] = ()
 
     @property
     def is_formed(self) -> bool:

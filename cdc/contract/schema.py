@@ -30,7 +30,8 @@ def fingerprint(
 
     It leaves out relation id, topic and replica identity, because these do not change the meaning of a record. The
     forms are in it so that a record's header says how the record is written: one table has as many definitions. The
-    schema of keys with its id is in it, because with another one the same row has another key.
+    schema of keys with its id is in it, because with another one the same row has another key. So are the rules by
+    which columns are hidden: under others, a value is another one.
     """
     shape: list[Any] = [
         relation.namespace,
@@ -44,6 +45,8 @@ def fingerprint(
     ]
     if key_schema is not None:
         shape.append(list(key_schema))
+    if relation.rules:
+        shape.append({"rules": relation.rules})
     return blake2b(orjson.dumps(shape), digest_size=8).hexdigest()
 
 
@@ -66,6 +69,7 @@ def table_schema(
         relation_id=relation.relation_id,
         is_connects=forms.is_connects,
         key_schema=key_schema,
+        rules=relation.rules,
     )
 
 
@@ -134,6 +138,8 @@ def schema_value(schema: TableSchema) -> bytes:
         value["written"] = [list(each) for each in schema.written]
     if schema.key_schema is not None:
         value["key_schema"] = list(schema.key_schema)
+    if schema.rules:
+        value["rules"] = [list(each) for each in schema.rules]
     return orjson.dumps(value)
 
 
@@ -173,6 +179,7 @@ def _schema(fields: dict[str, Any]) -> TableSchema:
         was_enveloped=fields.get("was_enveloped", False) is True,
         is_connects=_is_connects(fields.get("schemas")),
         key_schema=_key_schema(fields.get("key_schema")),
+        rules=tuple((text(column), text(rule)) for column, rule in fields.get("rules", ())),
     )
 
 

@@ -139,10 +139,12 @@ def replica_side(spark: SparkSession, job: ReconcileJob) -> ReplicaSide | None:
 
 
 def replica_table(table: JobTable) -> JobTable:
-    """Returns the replica of a table as a table to read: under its own name, without a row filter."""
+    """Returns the replica of a table as a table to read: under its own name, and all of it as it is."""
     assert table.replica is not None
     namespace, name = table.replica
-    return table.model_copy(update={"namespace": namespace, "name": name, "row_filter": None, "rereads": False})
+    columns = tuple(column.model_copy(update={"mask": ""}) for column in table.columns)
+    own = {"namespace": namespace, "name": name, "columns": columns, "row_filter": None}
+    return table.model_copy(update={**own, "rereads": False, "salt": None})
 
 
 def replica_counts(name: str, lsn: LSN, rows: int, findings: DataFrame | None) -> ReplicaCounts:

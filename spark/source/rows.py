@@ -11,7 +11,18 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cdc.contract.jobspec.deployment import JobTable, PostgresSettings
 from cdc.spark.source.held_snapshot import PINNED, HeldSnapshot, reading
-from cdc.spark.source.sql import columns_json, condition, digest, hashed, key_json, literal, quoted, value_json
+from cdc.spark.source.sql import (
+    MASK_KEYS,
+    columns_json,
+    condition,
+    digest,
+    hashed,
+    key_json,
+    literal,
+    pads,
+    quoted,
+    value_json,
+)
 
 HASHES_DDL: Final = "key_hash bigint, value_hash bigint"
 ROWS_DDL: Final = "key_hash bigint, key string, source_columns string, chosen boolean"
@@ -143,7 +154,7 @@ class SourceRows:
 
     def _query(self, sql: str, predicates: list[str]) -> DataFrame:
         """Runs the query as one task for each condition, all under the snapshot."""
-        url, properties = _url(self._database), _properties(self._database, self._held)
+        url, properties = _url(self._database), _properties(self._database, self._held, self._table)
         return self._spark.read.jdbc(url, f"({sql}) q", predicates=predicates, properties=properties)
 
 
@@ -168,7 +179,9 @@ def hashes_of_many(
     tasks = min(connections, len(tables))
     # The number is a constant in each part of the UNION, so the server skips the parts whose condition is false.
     predicates = [f"{held.guard()} AND number % {tasks} = {task}" for task in range(tasks)]
-    return each_alone[0]._query(" UNION ALL ".join(queries), predicates).select("topic", "key_hash", "value_hash")
+    # Whichever has the keys of masks has those of all: a deployment has one salt
+    asking = next((rows for rows, table in zip(each_alone, tables, strict=True) if table.salt), each_alone[0])
+    return asking._query(" UNION ALL ".join(queries), predicates).select("topic", "key_hash", "value_hash")
 
 
 def sizes_of(held: HeldSnapshot) -> dict[tuple[str, str], int]:
@@ -185,7 +198,7 @@ def _url(database: PostgresSettings) -> str:
     return f"jdbc:postgresql://{host}:{database.port}/{quote(database.database, safe='')}"
 
 
-def _properties(database: PostgresSettings, held: HeldSnapshot) -> dict[str, str]:
+def _properties(database: PostgresSettings, held: HeldSnapshot, table: JobTable) -> dict[str, str]:
     pinned = "; ".join(f"SET {name} = '{value}'" for name, value in PINNED.items())
     given = {
         "driver": "org.postgresql.Driver",
@@ -194,6 +207,8 @@ def _properties(database: PostgresSettings, held: HeldSnapshot) -> dict[str, str
         "sslmode": database.sslmode,
         "sslrootcert": database.sslrootcert,
         "ApplicationName": "cdc reconcile",
+        # At the connection's start, which no setting of the server logs, unlike statements
+        "options": None if table.salt is None else f"-c {MASK_KEYS}={pads(table.salt.get_secret_value())}",
         "fetchsize": str(_FETCH_ROWS),
         # The driver sets the JVM's time zone when it connects, so our settings have to come after the login.
         "sessionInitStatement": f"{held.init_statement()}; {pinned}",

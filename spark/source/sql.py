@@ -7,6 +7,7 @@ second look, at whole rows, decides.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Sequence
@@ -17,6 +18,11 @@ from cdc.contract.jobspec.deployment import JobColumn, JobTable
 _INTEGERS: Final = frozenset({"int2", "int4", "int8", "oid"})
 HASH_DIGITS: Final = 15
 """How many hex digits of an MD5 fit into a positive bigint."""
+
+MASK_KEYS: Final = "cdc.mask_keys"
+"""The session's parameter that has the keys of masks."""
+_PADS: Final = f"pg_catalog.current_setting('{MASK_KEYS}')"
+_BLOCK_BYTES: Final = 64
 
 _MOST_ARGUMENTS: Final = 90
 """How many arguments to give to one call; PostgreSQL's functions take at most 100."""
@@ -40,9 +46,9 @@ def key_json(table: JobTable) -> str:
 def value_json(columns: Sequence[JobColumn]) -> str:
     """Returns a SQL expression for the topic's value, followed by the header's mark of each JSON document ``null``."""
     documents = [
-        f"CASE WHEN pg_catalog.concat({quoted(column.name)}) = 'null' THEN '{index},' END"
+        f"CASE WHEN {_text(column)} = 'null' THEN '{index},' END"
         for index, column in enumerate(columns)
-        if column.kind == "json" and not column.is_array
+        if column.kind == "json" and not column.is_array and not column.mask
     ]
     return _concatenated([_json_object(columns), *documents])
 
@@ -66,8 +72,8 @@ def hashed(text: str) -> str:
 
 def columns_json(columns: Sequence[JobColumn]) -> str:
     """Returns a SQL expression for a JSON array of the columns' output texts, null for NULL."""
-    quoting = "pg_catalog.to_json(pg_catalog.concat({}))::text"
-    texts = [f"CASE WHEN {_given(each)} THEN {quoting.format(quoted(each.name))} ELSE 'null' END" for each in columns]
+    quoting = "pg_catalog.to_json({})::text"
+    texts = [f"CASE WHEN {_given(each)} THEN {quoting.format(_text(each))} ELSE 'null' END" for each in columns]
     separated = [part for text in texts for part in ("','", text)][1:]
     return _concatenated(["'['", *separated, "']'"])
 
@@ -88,7 +94,41 @@ def _concatenated(parts: Sequence[str]) -> str:
     return "(" + " OPERATOR(pg_catalog.||) ".join(f"pg_catalog.concat({', '.join(chunk)})" for chunk in chunks) + ")"
 
 
+def _text(column: JobColumn) -> str:
+    """Returns a SQL expression for the text of a value that is not NULL, masked as the topic contract says."""
+    text = f"pg_catalog.concat({quoted(column.name)})"
+    if column.mask == "last4":
+        shown = f"CASE WHEN pg_catalog.length({text}) >= 8 THEN pg_catalog.right({text}, 4) ELSE '' END"
+        return f"pg_catalog.concat('****', {shown})"
+    if column.mask == "sha256":
+        # The HMAC of RFC 2104 in full, because pgcrypto is not everywhere. Of the salt, PostgreSQL only gets the two
+        # padded keys, in a parameter of the session, because the text of a query may be logged.
+        inner, outer = (_bytes(f"pg_catalog.substr({_PADS}, {start}, 128)") for start in (1, 129))
+        name = (f"pg_catalog.convert_to({literal(column.mask_name)}, 'UTF8')", "pg_catalog.decode('00', 'hex')")
+        parts = [inner, *(name if column.mask_name else ()), f"pg_catalog.convert_to({text}, 'UTF8')"]
+        hashed_once = f"pg_catalog.sha256({' OPERATOR(pg_catalog.||) '.join(parts)})"
+        return f"pg_catalog.encode(pg_catalog.sha256({outer} OPERATOR(pg_catalog.||) {hashed_once}), 'hex')"
+    return text
+
+
+def _bytes(hex_digits: str) -> str:
+    return f"(SELECT pg_catalog.decode({hex_digits}, 'hex'))"  # a query of its own, which runs once
+
+
+def pads(salt: str) -> str:
+    """Returns the inner and the outer key of an HMAC with SHA-256, in hex: what the parameter ``MASK_KEYS`` is set to.
+
+    Args:
+        salt: the key.
+    """
+    key = salt.encode()
+    key = (hashlib.sha256(key).digest() if len(key) > _BLOCK_BYTES else key).ljust(_BLOCK_BYTES, b"\0")
+    return "".join(bytes(byte ^ pad for byte in key).hex() for pad in (0x36, 0x5C))
+
+
 def _given(column: JobColumn) -> str:
+    if column.mask == "null":
+        return "false"
     # "IS NOT NULL" would not do: it is false for a composite value with a NULL field.
     return f"NOT ({quoted(column.name)} IS NOT DISTINCT FROM NULL)"
 
@@ -96,7 +136,9 @@ def _given(column: JobColumn) -> str:
 def _form(column: JobColumn) -> str:
     """Returns a SQL expression for the JSON of a value that is not NULL."""
     name = quoted(column.name)
-    text = f"pg_catalog.concat({name})"
+    text = _text(column)
+    if column.mask:
+        return f"pg_catalog.to_json({text})::text"
     if column.is_array:
         return f"CASE WHEN {text} LIKE '[%' THEN pg_catalog.to_json({text})::text ELSE {_array_form(column)} END"
     if column.kind == "bool":

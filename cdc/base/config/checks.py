@@ -6,9 +6,12 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from pydantic import SecretStr
+
 from cdc.base.table_names import parts, qualified
 
 MAX_IDENTIFIER_BYTES = 63
+MIN_SALT = 16
 MAX_TOPIC_NAME = 249
 MAX_RETENTION_MS = 3_155_760_000_000
 MAX_MESSAGE_BYTES = 45 * 1024 * 1024
@@ -60,6 +63,13 @@ def identifier(text: str) -> str:
     if len(text.encode()) > MAX_IDENTIFIER_BYTES or "\0" in text:
         raise ValueError(f"write at most {MAX_IDENTIFIER_BYTES} bytes: PostgreSQL cuts longer names")
     return text
+
+
+def salt(secret: SecretStr) -> SecretStr:
+    """Refuses a salt that could be guessed. Prints nothing of it."""
+    if len(secret.get_secret_value()) < MIN_SALT:
+        raise ValueError(f"write at least {MIN_SALT} characters, for instance what openssl rand -hex 32 prints")
+    return secret
 
 
 def present(text: str) -> str:

@@ -12,7 +12,7 @@ from cdc.base.config import environment, unread, yaml_file
 from cdc.base.config.explain import explain
 from cdc.base.config.model import Config
 
-_SECRETS = (("password", "password_file"), ("token", "token_file"))
+_SECRETS = (("password", "password_file"), ("token", "token_file"), ("salt", "salt_file"))
 
 
 def load(path: Path | None, environ: Mapping[str, str]) -> Config:

@@ -15,7 +15,7 @@ _KEYWORD = re.compile(
     re.IGNORECASE,
 )
 _SECRET_OPTION = re.compile(
-    r"password|passphrase|secret|\.key\.pem$|token$|^sasl\.oauthbearer\.config$|^sasl\.jaas", re.IGNORECASE
+    r"password|passphrase|secret|^salt$|\.key\.pem$|token$|^sasl\.oauthbearer\.config$|^sasl\.jaas", re.IGNORECASE
 )
 
 

@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from cdc.base.config import checks, masking, password_file, replica_url
+from cdc.base.config.columns import ColumnsConfig
 from cdc.base.config.debezium import DebeziumConfig
 from cdc.base.config.registry import RegistryConfig
 from cdc.base.config.serve import ServeConfig
@@ -67,6 +68,13 @@ class SourceConfig(BaseModel):
     """Patterns for tables to leave out."""
     keys: dict[_TableName, _KeyColumns] = Field(default_factory=dict)
     """Key columns by schema.table, for tables with neither a primary key nor a replica identity index."""
+    columns: dict[_TableName, ColumnsConfig] = Field(default_factory=dict)
+    """Rules by schema.table for what may not leave: exclude, mask, keep and policy. When they change, the table's topic
+    begins anew, because its records hold what is hidden now. None by default: every column leaves."""
+    salt: Annotated[SecretStr, AfterValidator(checks.salt)] | None = None
+    """The secret under which sha256 masks hash, at least 16 characters. Without one, short values could be guessed."""
+    salt_file: str | None = None
+    """File whose first line is the salt; a relative path starts at the configuration file."""
     streaming: bool = False
     """true makes the server send large transactions while they run. They wait on this machine's disk (TMPDIR) until
     they end, not on the server's (pg_replslot). Off by default, because it costs CPU here and speeds up no commit."""
@@ -79,6 +87,14 @@ class SourceConfig(BaseModel):
         password_file.settle(self, info, *(() if self.dsn is None else (self.dsn.get_secret_value(),)))
         if self.dsn is None and self.password is not None:
             raise ValueError("a password is given without a dsn")
+        password_file.settle(self, info, what="salt")
+        if self.salt is not None:
+            checks.salt(self.salt)  # a file's, too
+        for table, chosen in self.columns.items():
+            if chosen.needs_salt and self.salt is None:
+                raise ValueError(
+                    f"columns: {table} has a sha256 mask, which needs a secret: add salt or salt_file to source"
+                )
         checks.key_columns(self.keys)
         return self
 
@@ -441,6 +457,8 @@ class Config(BaseModel):
                 found.add(section.password.get_secret_value())
             if isinstance(section, SourceConfig | SnapshotConfig | SinkConfig) and section.dsn is not None:
                 found.update(masking.dsn_secrets(section.dsn.get_secret_value()))
+        if self.source.salt is not None:
+            found.add(self.source.salt.get_secret_value())
         if self.registry is not None and self.registry.token is not None:
             found.add(self.registry.token.get_secret_value())
         found.update(str(value) for name, value in self.kafka.options.items() if masking.is_secret_key(name))

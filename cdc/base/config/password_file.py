@@ -1,4 +1,4 @@
-"""Reads a section's password or token, and adds a password to the connection string."""
+"""Reads a section's password, token or salt, and adds a password to the connection string."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from cdc.base.config import masking
 
 
 def settle(
-    section: BaseModel, info: ValidationInfo, dsn: str = "", *, what: Literal["password", "token"] = "password"
+    section: BaseModel, info: ValidationInfo, dsn: str = "", *, what: Literal["password", "token", "salt"] = "password"
 ) -> None:
-    """Read ``password_file`` into ``password``, or ``token_file`` into ``token``. It may be given in one place only.
+    """Read ``password_file`` into ``password``; so with a token and a salt. Each may be given in one place only.
 
     A relative path starts at the validation context's ``directory``, which is that of the configuration file.
     """

@@ -230,9 +230,10 @@ class Engine:
                 return self._start(self._met(relation, partial(self.update, message)))
             if published is not OUT_OF_SCOPE:
                 table, counts = published
-                if (is_short := UNCHANGED_TOAST in new) and old is not None:
-                    new = table.fill(new, old)
-                    is_short = UNCHANGED_TOAST in new
+                if is_short := UNCHANGED_TOAST in new:
+                    if old is not None:
+                        new = table.fill(new, old)
+                    is_short = bool(table.missing(new))  # what is hidden need not be there
                 key, value = table.key(new), None if is_short else table.value(new)
                 header = self._stamp.header(UPDATE, seq, table.fingerprint)
                 old_text = old_key = None

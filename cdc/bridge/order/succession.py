@@ -10,6 +10,7 @@ the topic before the next row goes in. A topic begins anew when
   one are gone, and DROP TABLE is not in the stream;
 - the table comes back to a name that it had left: what happened meanwhile went elsewhere;
 - the configuration wants another format for its values: readers would have to expect both in one topic for ever;
+- other columns are to be hidden: what is hidden now is in the records of before;
 - its keys get another format, or the schema of its keys another id: the same rows would have other keys.
 
 The stream itself says which columns are the key, where it can. Under REPLICA IDENTITY FULL it flags every column, and
@@ -36,7 +37,7 @@ from cdc.contract.key_identity import is_uncertain, key_change
 from cdc.contract.kinds import kind_of
 from cdc.contract.record import FormatName, SchemaColumn, TableSchema, WrittenSchema
 
-Cause: TypeAlias = Literal["key", "object", "return", "uncertain", "format", "key-format", "key-id"]
+Cause: TypeAlias = Literal["key", "object", "return", "uncertain", "format", "rules", "key-format", "key-id"]
 
 _WHY: Final = {
     "key": "its key is now ({new}), but its topic was written with ({old})",
@@ -44,6 +45,7 @@ _WHY: Final = {
     "return": "it was called {other} for a while",
     "uncertain": "nothing on record shows that its key column {column} is still the same column",
     "format": "its values are to be written as {new} now, but its topic was written as {old}",
+    "rules": "its columns leave by other rules now ({new}), but its topic was written by these: {old}",
     "key-format": "its keys are to be written in {new} now, but its topic was written with keys in {old}",
     "key-id": "the registry gives the schema of its keys the id {new} now, but its keys begin with the id {old}",
 }
@@ -172,6 +174,8 @@ class Successions:
             return NewBeginning("key", _WHY["key"].format(new=", ".join(schema.key), old=", ".join(last.key)))
         if changed is None and _is_written_otherwise(last, schema):
             return NewBeginning("format", _WHY["format"].format(new=_in_words(schema), old=_in_words(last)))
+        if changed is None and last.rules != schema.rules:
+            return NewBeginning("rules", _WHY["rules"].format(new=_rules(schema), old=_rules(last)))
         if changed is None and last.key_schema != schema.key_schema:
             return _other_column(last, schema, surely=True) or _other_keys(last.key_schema, schema.key_schema)
         return changed or _other_column(last, schema)
@@ -203,6 +207,10 @@ def _is_written_otherwise(last: TableSchema, schema: TableSchema) -> bool:
     # A column that came, or got a type of another kind, has no form to compare with
     forms = {(each.name, kind_of(each.sql_type)): each.form for each in last.columns}
     return any(forms.get((each.name, kind_of(each.sql_type)), each.form) != each.form for each in schema.columns)
+
+
+def _rules(definition: TableSchema) -> str:
+    return ", ".join(f"{column}: {rule}" for column, rule in definition.rules) or "none"
 
 
 def _in_words(definition: TableSchema) -> str:

@@ -18,8 +18,10 @@ from cdc.bridge.capture.reading import columns_of, shape_of
 from cdc.bridge.encode import TableEncoder, ValueForm
 from cdc.bridge.order.demand import Demand
 from cdc.bridge.order.succession import Cause, NewBeginning, Successions, shape_change
-from cdc.bridge.scope.choice import LeftOut, choose, refuse, renamed, tell, unusable
+from cdc.bridge.scope.choice import choose, refuse, renamed, tell, unusable
 from cdc.bridge.scope.formats import TableFormats
+from cdc.bridge.scope.hidden import hiding_of, misfit, published, published_columns, rules_told
+from cdc.bridge.scope.left_out import LeftOut
 from cdc.bridge.scope.topics import history_topics, state_topic, topic_specifications
 from cdc.bridge.source.catalog import table_info
 from cdc.bridge.source.table import TableInfo
@@ -66,6 +68,7 @@ class CapturedTables:
         refuse_foreign: raises ``TopicRefused`` when one of these topics holds another program's records.
 
     Attributes:
+        config: the whole configuration.
         successions: the definition that each topic was last written with; set it before the first ``encoder``.
         histories: the history topic of each state topic; grows with the tables.
         envelopes: makes the envelopes of all tables; None if values are rows and nothing else.
@@ -83,7 +86,7 @@ class CapturedTables:
         *,
         refuse_foreign: Callable[[Collection[str]], None],
     ) -> None:
-        self._config = config
+        self.config = config
         self._connection = connection
         self._admin = admin
         self._told = told
@@ -123,8 +126,8 @@ class CapturedTables:
     @property
     def topics(self) -> Mapping[str, Sequence[str]]:
         """Topics that must not lose a record, and the tables that are incomplete without them."""
-        names = {state_topic(self._config, each.namespace, each.name): [each.qualified_name] for each in self.tables}
-        return {**names, schemas_topic(self._config.name): [each.qualified_name for each in self.tables]}
+        names = {state_topic(self.config, each.namespace, each.name): [each.qualified_name] for each in self.tables}
+        return {**names, schemas_topic(self.config.name): [each.qualified_name for each in self.tables]}
 
     def ensure_topics(self) -> None:
         """Create missing topics; refuse topics that would lose or scatter state, and warn of other differences.
@@ -135,7 +138,7 @@ class CapturedTables:
         self._ensure_topics(self.tables)
 
     def _ensure_topics(self, tables: Sequence[TableInfo]) -> None:
-        specifications = topic_specifications(self._config, tables)
+        specifications = topic_specifications(self.config, tables)
         self._refuse_foreign([each.name for each in specifications])
         created = self._admin.create_missing(specifications)
         for name in created:
@@ -149,7 +152,7 @@ class CapturedTables:
 
     def _tell_of_new_histories(self, tables: Sequence[TableInfo], created: Collection[str]) -> None:
         for table in tables:
-            topic = state_topic(self._config, table.namespace, table.name)
+            topic = state_topic(self.config, table.namespace, table.name)
             if topic not in created and self.histories.get(topic) in created:
                 log.warning(
                     "history begins now: a row appears in it when it next changes",
@@ -166,7 +169,7 @@ class CapturedTables:
         info = self._info(relation)
         if info is None:
             return None
-        topic = state_topic(self._config, relation.namespace, relation.name)
+        topic = state_topic(self.config, relation.namespace, relation.name)
         key = self.successions.key(relation, topic, info.key)
         if not key:
             name = relation.qualified_name
@@ -183,29 +186,36 @@ class CapturedTables:
 
     def _encoder(self, relation: Relation, key: tuple[str, ...], topic: str, info: TableInfo) -> TableEncoder | None:
         """Returns the encoder of a relation; None if its values cannot be written, and the table is left out."""
+        name = relation.qualified_name
+        if left := misfit(self.config, name, [each.name for each in relation.columns], key):
+            self._leave_out([left])
+            self._missed = Demand(name, True, left.reason)
+            return None
+        hiding = hiding_of(self.config, relation)
+        shown = relation if hiding is None else hiding.relation
         try:
-            key_schema = self._key_schema(table_schema(relation, key, topic))
+            key_schema = self._key_schema(table_schema(shown, key, topic))
         except (RegistryRefused, RegistryUnavailable) as error:
             self._skip(info, error)
             return None
-        types = {column.name: sql_type(column) for column in relation.columns}
-        forms = self._formats.values_of(relation.qualified_name, types)
-        plain = table_schema(relation, key, topic, forms, key_schema)
+        types = {column.name: sql_type(column) for column in shown.columns}
+        forms = self._formats.values_of(name, types)
+        plain = table_schema(shown, key, topic, forms, key_schema)
         schema = replace(
             plain,
             written=self.successions.written(topic, plain.fingerprint),
             was_enveloped=self.successions.was_enveloped(topic),
         )
-        if self._formats.name_of(relation.qualified_name) != "json":
+        if self._formats.name_of(name) != "json":
             schema = self._numbered(schema, info)
         try:
-            form = self._form(schema, relation)
+            form = self._form(schema, shown)
         except (RegistryRefused, RegistryUnavailable) as error:
             self._skip(info, error)
             return None
-        encoder = TableEncoder(relation, key, topic, form, key_schema)
+        encoder = TableEncoder(relation, key, topic, form, key_schema, hiding)
         if self.envelopes is not None and encoder.schema.envelope is not None:
-            self.envelopes.learn(encoder.schema, relation.columns, encoder.schema.envelope)
+            self.envelopes.learn(encoder.schema, shown.columns, encoder.schema.envelope)
             # If the stream sends no more than the key, the record's key has that, too
             identity = {column.name for column in relation.columns if column.in_identity}
             (self._enveloped_whole.discard if identity == set(key) else self._enveloped_whole.add)(topic)
@@ -232,7 +242,7 @@ class CapturedTables:
     def _unfit(self, info: TableInfo, error: CdcError) -> LeftOut:
         name = info.qualified_name
         reason = f"the schema of table {name} cannot be registered: {error.message}"
-        return LeftOut(name, reason, error.remedy, name in self._config.source.tables, "format")
+        return LeftOut(name, reason, error.remedy, name in self.config.source.tables, "format")
 
     def unfit(self, connection: psycopg.Connection[Any], tables: Sequence[TableInfo]) -> list[LeftOut]:
         """Returns the tables whose schemas, as the catalog has them today, the registry does not take.
@@ -243,10 +253,10 @@ class CapturedTables:
         """
         unfit = []
         for info in tables:
-            if self._config.topics.key_format == "json" and self._formats.name_of(info.qualified_name) == "json":
+            if self.config.topics.key_format == "json" and self._formats.name_of(info.qualified_name) == "json":
                 continue
-            relation = shape_of(connection, info, self._config.source.publication)
-            topic = state_topic(self._config, info.namespace, info.name)
+            relation = published(self.config, shape_of(connection, info, self.config.source.publication))
+            topic = state_topic(self.config, info.namespace, info.name)
             try:
                 schema = table_schema(relation, info.key, topic)
                 self._key_schema(schema)
@@ -277,7 +287,7 @@ class CapturedTables:
             log.error(
                 why + ": its deletions may be missing", table=name, remedy=f"cdc backfill {shlex.quote(name)} --sweep"
             )
-            if self._config.heals_gaps:
+            if self.config.heals_gaps:
                 return [Demand(name, True, why), *self._moved(relation)]
         return self._moved(relation)
 
@@ -288,13 +298,13 @@ class CapturedTables:
         topic was written for before. So the backfill is put on record now, together with the rows that go elsewhere.
         """
         former = self.successions.last_of(relation.relation_id)
-        if former is None or not former.topic or self._config.snapshot.mode == "never":
+        if former is None or not former.topic or self.config.snapshot.mode == "never":
             return []
         name = (former.namespace, former.name)
         if (
             name == (relation.namespace, relation.name)
             or name not in self._infos
-            or table_info(self._connection, *name, self._config.source.keys) is None
+            or table_info(self._connection, *name, self.config.source.keys) is None
         ):
             return []
         return [Demand(former.qualified_name, True, f"its table was called {relation.qualified_name} for a while")]
@@ -304,12 +314,12 @@ class CapturedTables:
 
         Returns None when the table is not captured any more.
         """
-        topic = state_topic(self._config, relation.namespace, relation.name)
+        topic = state_topic(self.config, relation.namespace, relation.name)
         info = self._infos.get((relation.namespace, relation.name))
         if info is None:
             return None
-        today = table_info(self._connection, relation.namespace, relation.name, self._config.source.keys) or info
-        if left := [each for each in unusable(self._connection, self._config, [today]) if each.cause == "table"]:
+        today = table_info(self._connection, relation.namespace, relation.name, self.config.source.keys) or info
+        if left := [each for each in unusable(self._connection, self.config, [today]) if each.cause == "table"]:
             self._leave_out(left)
             return None
         last = self.successions.last(topic)
@@ -325,7 +335,7 @@ class CapturedTables:
         return self._decided(table.schema, self.successions.new_beginning(table.schema))
 
     def _decided(self, schema: TableSchema, beginning: NewBeginning | None) -> NewBeginning | None:
-        if beginning is not None and beginning.cause in _FOR_A_PERSON and not self._config.heals_gaps:
+        if beginning is not None and beginning.cause in _FOR_A_PERSON and not self.config.heals_gaps:
             raise GapError(
                 f"table {schema.qualified_name} cannot go on in topic {schema.topic!r}: {beginning.why}",
                 remedy=_FOR_A_PERSON[beginning.cause],
@@ -356,9 +366,9 @@ class CapturedTables:
 
     def _newly_changed_hands(self, tables: Iterable[TableInfo]) -> list[tuple[str, NewBeginning]]:
         found = []
-        for info in tables if self._config.snapshot.mode != "never" else ():
+        for info in tables if self.config.snapshot.mode != "never" else ():
             name = info.qualified_name
-            beginning = self.successions.changed_hands(state_topic(self._config, info.namespace, info.name), info.oid)
+            beginning = self.successions.changed_hands(state_topic(self.config, info.namespace, info.name), info.oid)
             if beginning is None:
                 self._changed_hands.pop(name, None)
             elif self._changed_hands.get(name) != beginning.why:  # until its backfill comes, it is the same each time
@@ -384,21 +394,22 @@ class CapturedTables:
         return Demand(info.qualified_name, True, beginning.why)
 
     def _replacement(self, info: TableInfo, columns: Sequence[SchemaColumn]) -> NewBeginning | None:
-        last = self.successions.last(state_topic(self._config, info.namespace, info.name))
+        last = self.successions.last(state_topic(self.config, info.namespace, info.name))
         if last is None or last.relation_id != info.oid:
             return None
         beginning = self.successions.new_beginning(self._today(info, columns))
         if beginning is None or beginning.cause == "return":
             return None
-        is_asked_for = self._config.snapshot.mode != "never" or beginning.cause in _FOR_A_PERSON
+        is_asked_for = self.config.snapshot.mode != "never" or beginning.cause in _FOR_A_PERSON
         return beginning if is_asked_for else None
 
     def _today(self, info: TableInfo, columns: Sequence[SchemaColumn]) -> TableSchema:
-        topic = state_topic(self._config, info.namespace, info.name)
+        topic = state_topic(self.config, info.namespace, info.name)
         forms = self._formats.values_of(info.qualified_name, {each.name: each.sql_type for each in columns})
         today = TableSchema("", info.namespace, info.name, topic, info.key, formed(columns, forms), info.oid)
         today = replace(
             today,
+            rules=rules_told(self.config, today.qualified_name),
             format=self._formats.name_of(today.qualified_name),
             envelope=self._formats.envelope,
             is_connects=forms.is_connects,
@@ -414,9 +425,10 @@ class CapturedTables:
 
     def _columns_of(self, tables: Sequence[TableInfo]) -> list[tuple[TableInfo, tuple[SchemaColumn, ...]]]:
         found = columns_of(self._connection, tables)
+        columns = (published_columns(self.config, info.qualified_name, found.get(info.oid, ())) for info in tables)
         return [
-            (info, tuple(schema_column(each, is_key=each.in_identity) for each in found[info.oid]))
-            for info in tables
+            (info, tuple(schema_column(each, is_key=each.in_identity) for each in shown))
+            for info, shown in zip(tables, columns, strict=True)
             if info.oid in found
         ]
 
@@ -447,7 +459,7 @@ class CapturedTables:
                     remedy=f"when nobody reads it any more: kafka-topics.sh --delete --topic {before.topic}",
                 )
             return Demand(name, False, f"the table was called {old} before")
-        if name not in self._brought or self._config.snapshot.mode == "never":
+        if name not in self._brought or self.config.snapshot.mode == "never":
             return None
         self._brought.discard(name)
         return Demand(name, not is_new, "it was rewritten before it joined with the stream: it may have been unlogged")
@@ -470,7 +482,7 @@ class CapturedTables:
             )
         self._described[table.topic] = table.fingerprint
         self.successions.wrote(schema)
-        produce(schemas_topic(self._config.name), schema_key(table.fingerprint), schema_value(schema), b"")
+        produce(schemas_topic(self.config.name), schema_key(table.fingerprint), schema_value(schema), b"")
 
     def _numbered(self, schema: TableSchema, info: TableInfo | None) -> TableSchema:
         """Returns the definition that is put on record: with the numbers of its columns."""
@@ -493,7 +505,7 @@ class CapturedTables:
 
     def _info(self, relation: Relation) -> TableInfo | None:
         """Returns the table as the catalog has it today, or last had it; None when it is out of scope or unusable."""
-        source, name = self._config.source, (relation.namespace, relation.name)
+        source, name = self.config.source, (relation.namespace, relation.name)
         if not in_scope(*name, source.tables, source.exclude):
             self._tell_of_leaving(relation)
             return None
@@ -504,7 +516,7 @@ class CapturedTables:
             if name not in self._infos:
                 self._tell_of_leaving(relation)  # it went on to yet another name, or back to its own
             return self._infos.get(name)  # it was dropped or renamed since
-        if left := unusable(self._connection, self._config, [info]):
+        if left := unusable(self._connection, self.config, [info]):
             if name in self._infos:
                 refuse([each for each in left if each.cause == "rights"])  # once granted again, nothing is lost
             self._leave_out(left)
@@ -516,7 +528,7 @@ class CapturedTables:
         if is_new:
             if not info.is_as_created:
                 self._brought.add(info.qualified_name)
-            self.histories.update(history_topics(self._config, [info]))
+            self.histories.update(history_topics(self.config, [info]))
             self._ensure_topics([info])
         return info
 
@@ -536,7 +548,7 @@ class CapturedTables:
             remedy=error.remedy,
         )
         for name in rest:
-            is_named = name in self._config.source.tables
+            is_named = name in self.config.source.tables
             self._leave_out([LeftOut(name, error.message, error.remedy, is_named, "publication")])
         return True
 
@@ -554,7 +566,7 @@ class CapturedTables:
         if before is None or not before.topic:
             return
         own, old_name = (before.namespace, before.name), before.qualified_name
-        today = table_info(self._connection, *own, self._config.source.keys)
+        today = table_info(self._connection, *own, self.config.source.keys)
         is_back = today is not None and today.oid == relation.relation_id
         if not is_back:
             self._infos.pop(own, None)

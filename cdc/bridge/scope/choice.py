@@ -12,9 +12,8 @@ the WAL, and none is missed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import psycopg
 import structlog
@@ -22,34 +21,15 @@ import structlog
 from cdc.base.config import Config
 from cdc.base.errors import SourceRefused
 from cdc.base.table_names import in_yaml, parts, qualified
+from cdc.bridge.scope.hidden import misfit, without_table
+from cdc.bridge.scope.left_out import LeftOut
 from cdc.bridge.source.catalog import find_others, find_tables, names_of
 from cdc.bridge.source.preflight_tables import check_scope
 from cdc.bridge.source.publication import inspect_publication
 from cdc.bridge.source.rights import table_rights, why_unreadable
 from cdc.bridge.source.table import TableInfo, quoted, why_unusable
 
-Cause: TypeAlias = Literal["table", "rights", "publication", "format"]
-
 log = structlog.get_logger("cdc.bridge")
-
-
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """A table that is not captured.
-
-    Attributes:
-        table: ``schema.table``.
-        reason: why, in a sentence that names it.
-        remedy: what to do about that.
-        is_named: whether ``source.tables`` spells it out; otherwise only a pattern matches it.
-        cause: the kind of reason.
-    """
-
-    table: str
-    reason: str
-    remedy: str
-    is_named: bool
-    cause: Cause
 
 
 class Scope(NamedTuple):
@@ -79,6 +59,7 @@ def choose(
     source, is_first = config.source, before is None
     found = find_tables(connection, source.tables, source.exclude, source.keys)
     left = [*_others(connection, config), *left_out(connection, config, found)]
+    left += without_table(config, {each.qualified_name for each in found} | {each.table for each in left})
     needed = {each.qualified_name for each in found} if before is None else set(before)
     refuse([each for each in left if each.cause == "rights" and each.table in needed])
     refuse([each for each in left if each.cause == "table" and each.is_named and is_first])
@@ -164,6 +145,9 @@ def unusable(connection: psycopg.Connection[Any], config: Config, tables: Sequen
         is_named = name in config.source.tables
         if (why := why_unusable(info)) is not None:
             found.append(LeftOut(name, why.reason, why.remedy, is_named, "table"))
+            continue
+        if (left := misfit(config, name, info.columns, info.key)) is not None:
+            found.append(left)
             continue
         found += [LeftOut(name, *each, is_named, "rights") for each in why_unreadable(info, rights, role)]
     return found

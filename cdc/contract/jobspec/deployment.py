@@ -105,6 +105,8 @@ class JobColumn(BaseModel):
         kind: the form of its values in the topic; for an array, the form of its elements.
         is_array: whether the value is a JSON array.
         delimiter: the separator of elements in PostgreSQL's text of the array.
+        mask: how the source's values are masked before they are compared; empty if they are not.
+        mask_name: what a ``sha256`` hashes before the text: the column's qualified name; empty if it is joinable.
     """
 
     model_config = STRICT
@@ -114,6 +116,8 @@ class JobColumn(BaseModel):
     kind: ColumnKind
     is_array: bool = False
     delimiter: str = ","
+    mask: Literal["", "null", "last4", "sha256"] = ""
+    mask_name: str = ""
 
 
 class JobTable(BaseModel):
@@ -127,6 +131,7 @@ class JobTable(BaseModel):
         replica: schema and name of the replica table, None without a sink.
         rereads: whether the bridge reads rows again to complete them, because a column may be stored out of line and
             the replica identity is not FULL.
+        salt: the key of masks that hash; None if no column has one.
     """
 
     model_config = STRICT
@@ -140,6 +145,7 @@ class JobTable(BaseModel):
     history_topic: str | None = None
     replica: tuple[str, str] | None = None
     rereads: bool = False
+    salt: SecretStr | None = None
 
     @property
     def qualified_name(self) -> str:

@@ -14,10 +14,12 @@ from cdc.base.config import Config, replica_url
 from cdc.base.errors import ConfigError
 from cdc.bridge.capture.reading import describe, published_part
 from cdc.bridge.scope.choice import choose
+from cdc.bridge.scope.hidden import column_rules
 from cdc.bridge.scope.topics import history_topics, state_topic
 from cdc.bridge.source.connect import connect, source_errors
 from cdc.bridge.source.table import TableInfo
 from cdc.contract.change import Column, ReplicaIdentity
+from cdc.contract.hiding import ColumnRules
 from cdc.contract.jobspec import deployment as job
 from cdc.contract.kinds import Kind, kind_of_column
 from cdc.contract.pgtypes import sql_type
@@ -142,19 +144,32 @@ def _table(
     with source_errors(f"looking at {info.qualified_name}"):
         published = published_part(conn, info, config.source.publication)
         relation = describe(conn, info, published.columns)
-        delimiters = _delimiters(conn, [column.type_oid for column in relation.columns])
+        rules = column_rules(config, info.qualified_name)
+        columns = relation.columns if rules is None else rules.published(relation.columns)
+        delimiters = _delimiters(conn, [column.type_oid for column in columns])
     topic = state_topic(config, info.namespace, info.name)
+    described = tuple(_masked(_column(each, delimiters), rules, info.qualified_name) for each in columns)
     return job.JobTable(
         namespace=info.namespace,
         name=info.name,
         topic=topic,
         key=info.key,
-        columns=tuple(_column(each, delimiters) for each in relation.columns),
+        columns=described,
         row_filter=published.row_filter,
         history_topic=histories.get(topic),
         replica=replica,
         rereads=bool(info.toastable) and info.replica_identity is not ReplicaIdentity.FULL,
+        salt=config.source.salt if any(each.mask == "sha256" for each in described) else None,
     )
+
+
+def _masked(column: job.JobColumn, rules: ColumnRules | None, table: str) -> job.JobColumn:
+    mask = None if rules is None else rules.masks.get(column.name)
+    if mask is None:
+        return column
+    if mask == "sha256":
+        return column.model_copy(update={"mask": mask, "mask_name": f"{table}.{column.name}"})
+    return column.model_copy(update={"mask": mask.removesuffix("-joinable")})
 
 
 def _column(column: Column, delimiters: Mapping[int, str]) -> job.JobColumn:

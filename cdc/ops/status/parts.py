@@ -20,7 +20,8 @@ from cdc.base.errors import CdcError, ReplicaUnavailable, SourceUnavailable, Top
 from cdc.base.lsn import LSN
 from cdc.base.waits import LONG_S
 from cdc.bridge.capture.stream import FEEDBACK_INTERVAL_S
-from cdc.bridge.scope.choice import LeftOut, choose
+from cdc.bridge.scope.choice import choose
+from cdc.bridge.scope.left_out import LeftOut
 from cdc.bridge.slot_wait import waiting_application
 from cdc.bridge.source.connect import LOOK_S, connect, source_errors
 from cdc.bridge.source.open_transactions import OpenTransaction

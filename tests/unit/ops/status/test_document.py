@@ -10,7 +10,7 @@ from rich.console import Console
 
 from cdc.base.errors import SourceRefused, SourceUnavailable
 from cdc.base.lsn import LSN
-from cdc.bridge.scope.choice import LeftOut
+from cdc.bridge.scope.left_out import LeftOut
 from cdc.contract.record import LeafProgress, Position, Progress, SourceIdentity
 from cdc.contract.slot_state import SlotState
 from cdc.ops.status.display import as_lines, as_table

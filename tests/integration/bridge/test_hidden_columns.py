@@ -1,0 +1,208 @@
+"""Columns that may not leave: nothing of them is in any topic, replica, log or answer, and all else is as ever."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import signal
+from typing import Any, Final
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from tests.support.deployment import Deploy, Deployment
+from tests.support.servers import Database
+from tests.support.waiting import eventually
+
+_SALT: Final = "a salt of the test, long enough"
+_CANARY: Final = "canary"
+_RULES: Final[dict[str, Any]] = {
+    "public.person": {
+        "exclude": ["secret"],
+        "mask": {"email": "sha256", "phone": "last4", "name": None, "large": "sha256-joinable"},
+    }
+}
+_TABLE: Final = """CREATE TABLE person (id int PRIMARY KEY, email text, phone text, name text, secret text, large text,
+    city text); ALTER TABLE person ALTER large SET STORAGE EXTERNAL"""
+_ROWS: Final = """INSERT INTO person SELECT n, 'canary' || n || '@mail', 'canary+49' || n + 1000, 'canary', 'canary',
+    repeat('canary' || n, 1000), 'city' || n FROM generate_series({}, {}) n"""
+_EXPECTED: Final = "SELECT id, email, phone, large, city FROM person ORDER BY id"
+
+
+def digest(text: str, column: str = "") -> str:
+    message = f"public.person.{column}\0{text}" if column else text
+    return hmac.new(_SALT.encode(), message.encode(), hashlib.sha256).hexdigest()
+
+
+def masked(database: Database) -> list[dict[str, Any]]:
+    """The table as it may leave."""
+    return [
+        {
+            "id": id_,
+            "email": digest(email, "email"),
+            "phone": f"****{phone[-4:]}",
+            "name": None,
+            "large": digest(large),
+            "city": city,
+        }
+        for id_, email, phone, large, city in database.execute(_EXPECTED)
+    ]
+
+
+def fold(deployment: Deployment) -> list[dict[str, Any]]:
+    """The rows that the topic holds."""
+    records = sorted(deployment.records("public.person"), key=lambda each: (each.partition, each.offset))
+    newest = {each.key: each.value for each in records}
+    rows = [json.loads(value) for value in newest.values() if value is not None]
+    return sorted((each.get("after", each) for each in rows), key=lambda row: row["id"])
+
+
+def everything(deployment: Deployment) -> bytes:
+    """Each byte of the deployment's topics, whether it was committed or not, of its logs, and of the replica."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": deployment.bootstrap,
+            "group.id": deployment.name,
+            "isolation.level": "read_uncommitted",
+            "enable.partition.eof": True,
+        }
+    )
+    topics = consumer.list_topics(timeout=10).topics
+    places = [
+        TopicPartition(name, partition, 0)
+        for name, topic in topics.items()
+        if name.startswith(f"{deployment.name}.")
+        for partition in topic.partitions
+    ]
+    consumer.assign(places)
+    found, ended = [], set()
+    while len(ended) < len(places):
+        message = consumer.poll(10)
+        assert message is not None
+        if message.error() is not None:
+            ended.add((message.topic(), message.partition()))
+        else:
+            found += [message.key() or b"", message.value() or b"", repr(message.headers()).encode()]
+    consumer.close()
+    logs = [each.read_bytes() for each in deployment.directory.iterdir() if each.suffix == ".log"]
+    replica = deployment.replica.execute("SELECT p::text FROM person p")
+    return b"\n".join([*found, *logs, repr(replica).encode()])
+
+
+@pytest.mark.parametrize("form", ["rows", "envelopes"])
+def test_nothing_hidden_leaves(deploy: Deploy, database: Database, form: str) -> None:
+    """By a backfill, inserts, an update that leaves a large value out, a key change, a delete, a kill, and commands."""
+    database.execute(_TABLE)
+    database.execute(_ROWS.format(1, 20))
+    database.execute("CREATE TABLE plain (id int PRIMARY KEY, city text)")
+    topics = {"history": ["*.*"]} if form == "rows" else {"envelope": "debezium"}
+    deployment = deploy(
+        source={"columns": _RULES, "salt": _SALT}, topics={"partitions": 2, **topics}, kafka={"options": {}}
+    )
+    deployment.start()
+    deployment.wait_backfilled("public.person")
+    database.execute(_ROWS.format(21, 40))
+    database.execute("UPDATE person SET city = 'there' WHERE id % 3 = 0")
+    database.execute("UPDATE person SET id = id + 100 WHERE id IN (4, 30)")
+    database.execute("DELETE FROM person WHERE id IN (7, 31)")
+    database.execute("ALTER TABLE person REPLICA IDENTITY FULL")
+    database.execute("UPDATE person SET email = 'canary of ' || id WHERE id % 4 = 0")
+    deployment.bridge.signal(signal.SIGKILL)
+    deployment.bridge.wait()
+    database.execute(_ROWS.format(41, 50))
+    database.execute("DELETE FROM person WHERE id = 41")
+    deployment.bridge.start()
+    database.execute("INSERT INTO plain VALUES (1, 'canopy')")
+    deployment.wait_published()
+    deployment.wait_backfilled("public.person")  # large values are read again, of a table that was altered since
+    deployment.wait_mirrored()
+    expected = masked(database)
+    assert len(expected) == 47
+    assert fold(deployment) == expected
+    columns = ", ".join(expected[0])
+    assert deployment.replica.execute(f"SELECT {columns} FROM person ORDER BY id") == [
+        tuple(each.values()) for each in expected
+    ]
+    said = deployment.command("get", "public.person", "8", "--json") + deployment.command("status")
+    if form == "rows":
+        said += deployment.command("history", "public.person", "8", "--json")
+        assert digest("canary of 8", "email") in said
+    found = everything(deployment)
+    assert _CANARY.encode() not in found
+    assert b"canopy" in found  # the search does find what is there
+    assert _CANARY not in said
+    assert _SALT.encode() not in found
+    deployment.stop()
+
+
+def test_other_rules_begin_the_topic_anew(deploy: Deploy, database: Database) -> None:
+    """The records of before hold what is hidden now: after the change nothing in the folded topic does."""
+    database.execute("CREATE TABLE person (id int PRIMARY KEY, name text, city text)")
+    database.execute("INSERT INTO person SELECT n, 'canary', 'city' FROM generate_series(1, 9) n")
+    deployment = deploy(topics={"partitions": 1})
+    deployment.start()
+    deployment.wait_backfilled("public.person")
+    deployment.settings["source"]["columns"] = {"public.person": {"exclude": ["name"]}}
+    deployment.write()
+    deployment.bridge.signal(signal.SIGHUP)
+    plain = [{"id": number, "city": "city"} for number in range(1, 10)]
+    eventually(lambda: fold(deployment) == plain, 30, lambda: f"{fold(deployment)}\n{deployment.bridge.tail()}")
+    deployment.wait_backfilled("public.person")
+    deployment.wait_mirrored()
+    assert deployment.replica.execute("SELECT count(*), count(city) FROM person") == [(9, 9)]
+    assert "canary" not in repr(deployment.replica.execute("SELECT p::text FROM person p"))
+    deployment.settings["source"] |= {"columns": {"public.person": {"mask": {"name": "sha256"}}}, "salt": _SALT}
+    deployment.write()
+    deployment.bridge.stop()
+    deployment.bridge.start()
+    hashed = [{"id": number, "name": digest("canary", "name"), "city": "city"} for number in range(1, 10)]
+    eventually(lambda: fold(deployment) == hashed, 30, lambda: f"{fold(deployment)}\n{deployment.bridge.tail()}")
+    deployment.stop()
+
+
+def test_a_table_whose_rules_do_not_fit_stops_and_no_other(deploy: Deploy, database: Database) -> None:
+    """A rule that names no column may be of one that was renamed, and a new column may be a secret."""
+    for name in ("person", "guest", "plain"):
+        database.execute(f"CREATE TABLE {name} (id int PRIMARY KEY, name text)")
+    strict = {"policy": "strict", "keep": ["name"]}
+    deployment = deploy(source={"columns": {"public.person": {"mask": {"name": None}}, "public.guest": strict}})
+    deployment.start_bridge()
+    deployment.wait_backfilled()
+    database.execute("ALTER TABLE person RENAME name TO called; INSERT INTO person VALUES (1, 'canary')")
+    database.execute("ALTER TABLE guest ADD COLUMN mail text; INSERT INTO guest VALUES (1, 'x', 'canary')")
+    database.execute("INSERT INTO plain VALUES (1, 'x')")
+    deployment.wait_published()
+    assert [deployment.records(f"public.{each}") for each in ("person", "guest")] == [[], []]
+    assert len(deployment.records("public.plain")) == 1
+    log = deployment.bridge.said()
+    assert "has no published column 'name', which source.columns names" in log
+    assert "strict policy in source.columns does not name: 'mail'" in log
+    deployment.settings["source"]["columns"] = {
+        "public.person": {"mask": {"called": None}},
+        "public.guest": strict | {"exclude": ["mail"]},
+    }
+    deployment.write()
+    deployment.bridge.signal(signal.SIGHUP)
+    for name, row in (("person", b'{"id":1,"called":null}'), ("guest", b'{"id":1,"name":"x"}')):
+        eventually(
+            lambda name=name, row=row: [each.value for each in deployment.records(f"public.{name}")][-1:] == [row],
+            40,
+            lambda: deployment.bridge.tail(),
+        )
+    deployment.bridge.stop()
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"public.persn": {"exclude": ["name"]}}, "table public.persn, which source.columns names, is not among"),
+        ({"public.person": {"exclude": ["id"]}}, "has 'id' in its key"),
+        ({"public.person": {"mask": {"nam": None}}}, "has no published column 'nam'"),
+    ],
+)
+def test_a_first_start_is_refused(deploy: Deploy, database: Database, columns: dict[str, Any], said: str) -> None:
+    database.execute("CREATE TABLE person (id int PRIMARY KEY, name text)")
+    deployment = deploy(source={"columns": columns, "tables": ["public.person"]})
+    deployment.bridge.start()
+    assert said in deployment.bridge.refusal(3)
