@@ -73,6 +73,29 @@ def test_a_delete_is_an_event_and_a_tombstone() -> None:
     assert whole.startswith(b'{"before":' + row(201) + b',"after":null,')
 
 
+@pytest.mark.parametrize(
+    ("kind", "key", "before"),
+    [
+        ("bool", b'{"id":true}', b'{"id":true}'),
+        ("_bool", b'{"id":[true,null,false]}', b'{"id":[true,null,false]}'),
+        ("date", b'{"id":"2026-01-31"}', b'{"id":20484}'),
+        ("date", b'{"id":"tomorrow"}', None),
+    ],
+)
+def test_a_delete_tells_a_key_of_any_type_or_nothing(kind: str, key: bytes, before: bytes | None) -> None:
+    columns = (Column("id", 0, -1, f"pg_catalog.{kind}", True),)
+    relation = Relation(7, "public", "f", ReplicaIdentity.DEFAULT, columns)
+    schema = replace(table_schema(relation, ("id",), "shop.public.f"), envelope=_MODES)
+    made = EnvelopeMaker("shop", "source", "3.7.0.Final", lambda: _NOW)
+    made.learn(schema, columns, _MODES)
+    stamp = HeaderStamp(LSN(22905672), 770, 1795823636937943)
+    *events, (*_, tombstone, _, _) = made.records([("t", key, None, stamp.header("d", 1, schema.fingerprint), None)])
+    assert tombstone is None
+    assert [value.partition(b',"after"')[0] for _, _, value, _, _ in events if value] == (
+        [] if before is None else [b'{"before":' + before]
+    )
+
+
 def test_a_changed_key_is_a_delete_and_an_insert() -> None:
     made = maker()
     (deleted, _), (tombstone, _) = made.values(b'{"id":201}', None, header("u"), row(201))
