@@ -169,7 +169,7 @@ def _parts(
 def _compiled(known: _Enveloped, format_name: FormatName) -> Any:
     """Returns what makes the same envelopes in C; None if it was not compiled."""
     module, rows = twin(_MODULE), known.writer.compiled
-    if module is None or rows is None:
+    if module is None or rows is None or not known.key:
         return None
     key = [
         (orjson.dumps(column.name), place, _IN_C.get(converter(column), 0))
