@@ -15,7 +15,7 @@ import orjson
 from cdc.base.compiled import twin
 from cdc.contract.change import Column, Row
 from cdc.contract.formats.debezium.texts import BeyondDebezium
-from cdc.contract.formats.debezium.types import contract_reader, debezium_type
+from cdc.contract.formats.debezium.types import debezium_type, json_reader
 from cdc.contract.formats.format import NOT_ENCODABLE
 from cdc.contract.formats.objects import ObjectForm
 from cdc.contract.formats.values import text
@@ -111,7 +111,7 @@ class DebeziumReader:
 
     def __init__(self, schema: TableSchema, modes: DebeziumModes) -> None:
         self._in_c = [debezium_type(each.sql_type, modes).in_c for each in schema.columns]
-        self._readers = tuple((each.name, contract_reader(each.sql_type, modes)) for each in schema.columns)
+        self._readers = tuple((each.name, json_reader(each.sql_type, modes)) for each in schema.columns)
         named = [orjson.dumps(each.name).replace(b"%", b"%%") + b":%b" for each in schema.columns]
         self._template = b"{" + b",".join(named) + b"}"
 

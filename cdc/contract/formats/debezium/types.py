@@ -32,7 +32,7 @@ from cdc.contract.formats.arrays import array_literal, bare_elements, parse_arra
 from cdc.contract.formats.debezium import texts
 from cdc.contract.formats.debezium.texts import BeyondDebezium, Read, Write
 from cdc.contract.formats.values import boolean, converter_of, floating, number, number_array, plain, text
-from cdc.contract.kinds import Kind, kind_of
+from cdc.contract.kinds import FLOATS, Kind, kind_of
 from cdc.contract.record import DebeziumModes
 
 _WITH_MODIFIER: Final = re.compile(r'"?([a-z0-9_]+)"?(?:\((-?[0-9]+)(?:,(-?[0-9]+))?\))?')
@@ -329,3 +329,9 @@ def contract_reader(sql_type: str, modes: DebeziumModes) -> Callable[[bytes], by
         return convert(read_text(raw).encode())
 
     return to_contract
+
+
+def json_reader(sql_type: str, modes: DebeziumModes) -> Callable[[bytes], bytes] | None:
+    """Does what ``contract_reader`` does, for values that were JSON: these may be damaged and still have its form."""
+    kind, is_array, _ = kind_of(sql_type)
+    return texts.checked_floats if is_array and kind in FLOATS else contract_reader(sql_type, modes)

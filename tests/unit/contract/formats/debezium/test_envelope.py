@@ -168,6 +168,17 @@ def test_a_row_of_another_shape_is_refused() -> None:
             reader.json(b'{"op":"c","after":' + after + b"}")
 
 
+def test_floats_in_an_array_are_read_or_refused() -> None:
+    columns = (Column("id", 23, -1, "pg_catalog.int4", True), Column("f", 1022, -1, "pg_catalog._float8", False))
+    relation = Relation(7, "public", "f", ReplicaIdentity.DEFAULT, columns)
+    reader = EnvelopeReader(table_schema(relation, ("id",), "t"), mark_of(_MODES).encode())
+    for array in (b'[1.5,null,"NaN","-Infinity",-0,1e+20]', b"[]", b"null"):
+        assert reader.json(b'{"op":"c","after":{"id":1,"f":%b}}' % array) == b'{"id":1,"f":%b}' % array
+    for array in (b'["NbN"]', b'["1.5"]', b"[[1.5]]", b'"{1.5}"', b"[true]"):
+        with pytest.raises(ValueError, match="column 'f'"):
+            reader.json(b'{"op":"c","after":{"id":1,"f":%b}}' % array)
+
+
 def test_modes_are_one_word() -> None:
     modes = DebeziumModes("string", "isostring", "base64-url-safe", "map", schemas=True)
     assert mark_of(modes) == "string.isostring.base64-url-safe.map.schemas"
