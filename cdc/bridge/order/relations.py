@@ -71,4 +71,5 @@ def _plain(table: TableEncoder, counts: TableCounts) -> Any:
     if compiled is None or module is None:
         return None
     writers = (compiled.values, compiled.keys)
-    return module.PlainTable(table.topic, table.fingerprint, writers, compiled.key_places, counts)
+    has_envelope = table.schema.envelope is not None
+    return module.PlainTable(table.topic, table.fingerprint, writers, compiled.key_places, counts, has_envelope)
