@@ -172,6 +172,55 @@ def test_an_outbox_needs_a_replica_identity_and_check_and_grants_say_what_it_nee
     assert "--topic app. --resource-pattern-type prefixed" in deployment.command("grants", "kafka")
 
 
+def test_an_outbox_that_is_made_anew_joins_and_what_may_be_missing_is_said(
+    started: Callable[..., tuple[Deployment, str]],
+) -> None:
+    deployment, prefix = started()
+    deployment.source.execute("DROP TABLE outbox; DROP TABLE orders")
+    deployment.source.execute(OUTBOX)
+    deployment.bridge.wait_said("events of an outbox may be missing")
+    deployment.wait_published()
+    deployment.source.execute("INSERT INTO outbox (aggregatetype, aggregateid, type) VALUES ('a', 'k', 't')")
+    deployment.wait_published()
+    assert [each.key() for each in read(deployment.bootstrap, prefix + "a")] == [b"k"]
+
+
+def test_an_outbox_that_the_publication_left_out_for_a_while_is_a_gap(
+    started: Callable[..., tuple[Deployment, str]],
+) -> None:
+    deployment, _ = started()
+    deployment.wait_published()
+    deployment.bridge.stop()
+    publication = f"cdc_{deployment.name}"
+    deployment.source.execute(f"ALTER PUBLICATION {publication} DROP TABLE outbox")
+    deployment.source.execute(f"ALTER PUBLICATION {publication} ADD TABLE outbox")
+    deployment.bridge.start()
+    deployment.bridge.wait_said("did not carry public.outbox for a while")
+    assert deployment.bridge.wait() != 0
+    deployment.settings["source"]["on_gap"] = "rebackfill"
+    deployment.write()
+    deployment.bridge.start()
+    deployment.bridge.wait_said("events of an outbox may be missing")
+    deployment.wait_published()
+    deployment.bridge.stop()
+    deployment.source.execute("SELECT pg_drop_replication_slot(%s)", (deployment.slot(),))
+    deployment.bridge.start()
+    deployment.bridge.wait_said("events of an outbox may be missing")
+    deployment.wait_published()
+    assert "public.outbox" not in deployment.backfills()
+
+
+def test_an_event_that_is_too_large_is_named(deploy: Deploy, database: Database) -> None:
+    database.execute(OUTBOX)
+    source = {"outbox": {"public.outbox": {"topic": unique("events"), "payload": "type"}}}
+    deployment = deploy(source=source, topics={"max_message_bytes": 1_048_588})
+    deployment.start_bridge()
+    database.execute("INSERT INTO outbox (aggregatetype, aggregateid, type) VALUES ('a', 'k7', repeat('x', 1048588))")
+    deployment.bridge.wait_said("the row with key k7 at LSN")
+    assert deployment.bridge.wait() != 0
+    assert "raise topics.max_message_bytes" in deployment.bridge.tail()
+
+
 def test_an_outbox_that_does_not_exist_is_refused(deploy: Deploy, database: Database) -> None:
     database.execute("CREATE TABLE orders (id integer PRIMARY KEY)")
     deployment = deploy(source={"outbox": {"public.outbox": {}}})
