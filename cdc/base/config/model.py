@@ -21,6 +21,7 @@ from pydantic import (
 
 from cdc.base.config import checks, masking, password_file, replica_url
 from cdc.base.config.debezium import DebeziumConfig
+from cdc.base.config.outbox import OutboxConfig, check_outboxes
 from cdc.base.config.registry import RegistryConfig
 from cdc.base.config.serve import ServeConfig
 from cdc.base.config.values import ValuesConfig
@@ -67,6 +68,9 @@ class SourceConfig(BaseModel):
     """Patterns for tables to leave out."""
     keys: dict[_TableName, _KeyColumns] = Field(default_factory=dict)
     """Key columns by schema.table, for tables with neither a primary key nor a replica identity index."""
+    outbox: dict[_TableName, OutboxConfig] = Field(default_factory=dict)
+    """Outbox tables by schema.table: each row that is inserted becomes an event in the Kafka transaction of its source
+    transaction. They are not captured as tables; none by default, because only some services publish events."""
     streaming: bool = False
     """true makes the server send large transactions while they run. They wait on this machine's disk (TMPDIR) until
     they end, not on the server's (pg_replslot). Off by default, because it costs CPU here and speeds up no commit."""
@@ -357,7 +361,10 @@ class Config(BaseModel):
         default = f"cdc_{self.name.lower()}"
         # The sections are frozen, so the names are filled in in a copy; no other object leaves this module.
         filled = {"slot": self.source.slot or default, "publication": self.source.publication or default}
-        object.__setattr__(self, "source", self.source.model_copy(update=filled))
+        check_outboxes(self.name, self.source.tables, self.source.outbox, self.delivery)
+        outboxes = [each for each in self.source.outbox if each not in self.source.exclude]
+        exclude = (*self.source.exclude, *outboxes)  # a pattern may reach an outbox, which is not a table to capture
+        object.__setattr__(self, "source", self.source.model_copy(update={**filled, "exclude": exclude}))
         checks.topic_names(self.name, self.topics.names)
         if self.view is not None:
             checks.other_topics(self.name, self.view.topics)

@@ -20,6 +20,7 @@ from cdc.bridge.order.demand import Demand
 from cdc.bridge.order.succession import Cause, NewBeginning, Successions, shape_change
 from cdc.bridge.scope.choice import LeftOut, choose, refuse, renamed, tell, unusable
 from cdc.bridge.scope.formats import TableFormats
+from cdc.bridge.scope.outboxes import Outboxes
 from cdc.bridge.scope.topics import history_topics, state_topic, topic_specifications
 from cdc.bridge.source.catalog import table_info
 from cdc.bridge.source.table import TableInfo
@@ -70,6 +71,7 @@ class CapturedTables:
         histories: the history topic of each state topic; grows with the tables.
         envelopes: makes the envelopes of all tables; None if values are rows and nothing else.
         members: what carried each table in the publication when the session began.
+        outboxes: the outbox tables.
         left_out: tables that the patterns match but that cannot be captured; grows with what the stream brings.
     """
 
@@ -102,6 +104,7 @@ class CapturedTables:
         tell(left, told)
         self._tell_of_the_renamed(before or {})
         self.histories = history_topics(config, self.tables)
+        self.outboxes = Outboxes(config, connection, admin, self.histories)
         self.envelopes: EnvelopeMaker | None = None
         if self._formats.envelope is not None:
             self.envelopes = EnvelopeMaker(config.name, connection.info.dbname, __version__, time.time_ns)
@@ -133,6 +136,7 @@ class CapturedTables:
             TopicRefused: the cleanup policy or the number of partitions is wrong, or the records are not a bridge's.
         """
         self._ensure_topics(self.tables)
+        self.outboxes.ensure_fixed_topics()
 
     def _ensure_topics(self, tables: Sequence[TableInfo]) -> None:
         specifications = topic_specifications(self._config, tables)

@@ -29,9 +29,9 @@ from cdc.base.config.checks import MAX_MESSAGE_BYTES
 from cdc.base.errors import CdcError, TopicRefused, TopicUnavailable
 from cdc.contract.cloud_events import CloudEvents
 from cdc.contract.formats.debezium.envelope import EnvelopeMaker
-from cdc.contract.header import header_position
+from cdc.contract.header import HEADER_NAME, header_position
 from cdc.contract.history import HistoryEncoder
-from cdc.contract.record import Ready
+from cdc.contract.record import EventParts, Ready
 from cdc.kafka.acls import Acl
 from cdc.kafka.publish.row_producer import ROWS_PATIENCE_S, Group, RowProducer, RowRejected
 from cdc.kafka.publish.transactional import COMMIT_DEADLINE_S, TOO_LARGE, TransactionalProducer
@@ -95,17 +95,22 @@ class KafkaPublisher(TransactionalProducer):
         """Number of records that Kafka has not acknowledged yet, as of the last ``relieve``."""
         return len(self._producer) + (0 if self._rows is None else len(self._rows))
 
-    def produce(self, topic: str, key: bytes, value: bytes | None, header: bytes, old: bytes | None = None) -> None:
+    def produce(
+        self, topic: str, key: bytes, value: bytes | None, header: bytes, old: bytes | EventParts | None = None
+    ) -> None:
         """Add a record to the open Kafka transaction, opening one if there is none; waits while the queue is full.
 
         Args:
             topic, key, value, header: the record; the topic's history, if it has one, gets a record as well.
-            old: the row before the change, for the history or the envelope.
+            old: the row before the change, for the history or the envelope; or the other parts of an event.
 
         Raises:
             TopicRefused: the record is larger than the topic takes.
             TopicUnavailable: the Kafka transaction cannot go on.
         """
+        if isinstance(old, EventParts):
+            self._add_event(topic, key, value, header, old)
+            return
         if self._envelopes is not None:
             for enveloped, marked in self._envelopes.values(key, value, header, old):
                 self._add(topic, key, enveloped, marked)
@@ -113,6 +118,21 @@ class KafkaPublisher(TransactionalProducer):
         self._add(topic, key, value, header)
         if self._history is not None and (history := self._history.topics.get(topic)) is not None:
             self._add(history, key, self._history.value(value, header, old), header)
+
+    def _add_event(self, topic: str, key: bytes, value: bytes | None, header: bytes, event: EventParts) -> None:
+        """Add an event of an outbox, which has no history and no envelope, and maybe no key."""
+        first = self._first
+        if topic not in first.never_complete:  # so ``produce_all`` brings every event here
+            first.never_complete.add(topic)
+            first.complete.discard(topic)
+        partition = -1
+        if not event.has_key:
+            try:
+                partition = first.partition(topic, event.event_id)
+            except KafkaException as error:
+                raise self._error("list_topics", error) from error
+        headers = [(HEADER_NAME, header), *event.headers]
+        self._enqueue(topic, key if event.has_key else None, value, headers, partition)
 
     def produce_all(self, records: Iterable[Ready]) -> None:
         """Produce these records as ``produce`` does: at least one, each with a header."""
@@ -133,9 +153,12 @@ class KafkaPublisher(TransactionalProducer):
             self._begin()
         # The hot loop: it calls librdkafka directly, because one Python call more per record costs throughput
         send, topics, complete = self._send, self._topics, self._first.complete
-        for topic, key, value, header, _ in records:
+        for topic, key, value, header, old in records:
             if topic not in complete:
-                self._add(topic, key, value, header)
+                if isinstance(old, EventParts):
+                    self._add_event(topic, key, value, header, old)
+                else:
+                    self._add(topic, key, value, header)
                 continue
             topics.add(topic)
             try:

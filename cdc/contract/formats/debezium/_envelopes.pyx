@@ -317,7 +317,10 @@ def take_records(list ready, Py_ssize_t place, list made, dict known, moved, clo
     if moved is not None:
         moved_lsn, moved_seq = moved
     while place < len(ready):
-        topic, key, value, header, old = <tuple>ready[place]
+        topic, key, value, header, beside = <tuple>ready[place]
+        if beside is not None and type(beside) is not bytes:  # the parts of an event
+            break
+        old = beside
         if not _read_header(header, &stamp):
             break
         if fingerprint is None or memcmp(PyBytes_AS_STRING(fingerprint), stamp.fingerprint, _FINGERPRINT) != 0:

@@ -33,7 +33,7 @@ from cdc.contract.formats.json_format import JSON
 from cdc.contract.formats.values import Converter, converter, number, plain, text
 from cdc.contract.header import Stamp, enveloped, stamp_of
 from cdc.contract.kinds import Kind, kind_of_column
-from cdc.contract.record import DebeziumModes, FormatName, Ready, TableSchema
+from cdc.contract.record import DebeziumModes, EventParts, FormatName, Ready, TableSchema
 
 _MODULE: Final = "cdc.contract.formats.debezium._envelopes"
 _IN_C: Final[Mapping[Converter, int]] = {number: 1, text: 2, plain: 2}
@@ -118,7 +118,10 @@ class EnvelopeMaker:
                 if place == len(ready):
                     break
             topic, key, value, header, old = ready[place]
-            made += [(topic, key, each, marked, None) for each, marked in self.values(key, value, header, old)]
+            if isinstance(old, EventParts):  # an event of an outbox leaves as it is
+                made.append(ready[place])
+            else:
+                made += [(topic, key, each, marked, None) for each, marked in self.values(key, value, header, old)]
             place += 1
         return made
 

@@ -54,6 +54,7 @@ DEFAULTS = {
     "source.tables": ("public.*",),
     "source.exclude": (),
     "source.keys": {},
+    "source.outbox": {},
     "source.streaming": False,
     "source.on_gap": "fail",
     "snapshot.mode": "initial",
@@ -194,6 +195,17 @@ REFUSED = [
     ("source.tables", ["orders"], "source.tables[0]: write schema.table with * for any characters"),
     ("source.tables", [], "list at least one schema.table pattern"),
     ("source.exclude", ["log"], "source.exclude[0]: write schema.table with *"),
+    ("source.outbox", {"outbox": {}}, "source.outbox.outbox: write schema.table, for instance public.orders"),
+    ("source.outbox", {"public.o": {"topic": "a b"}}, "write 1 to 249 letters, digits, dots, underscores or hyphens"),
+    (
+        "source.outbox",
+        {"public.o": {"topic": "shop.{a}"}},
+        'public.o → "shop.{a}" may collide with the topic of a table',
+    ),
+    ("source.outbox", {"public.o": {"key": ""}}, "must not be empty"),
+    ("source.outbox", {"public.o": {"payload": "x" * 64}}, "write at most 63 bytes"),
+    ("source.outbox", {"public.o": {"headers": {"id": "id"}}}, 'header "id" is written already'),
+    ("source.outbox", {"public.o": {"delete": True}}, "delete"),
     ("source.keys", {"audit": ["id"]}, "source.keys.audit: write schema.table, for instance public.orders"),
     ("source.keys", {"public.audit": []}, "public.audit: list each key column once, at least one; got []"),
     ("source.keys", {"public.audit": ["a", "a"]}, "list each key column once"),
@@ -376,6 +388,30 @@ def test_topics_of_other_programs_say_what_they_hold(tmp_path: Path) -> None:
         "app-configs": OtherTopic(key="string", value="json"),
         "prices": OtherTopic(key="json", value="bytes"),
     }
+
+
+def test_an_outbox_has_the_columns_of_debezium_and_is_no_table(tmp_path: Path) -> None:
+    source = load_with(tmp_path, "source.outbox", {"public.outbox": {}}).source
+    outbox = source.outbox["public.outbox"]
+    assert (outbox.id, outbox.key, outbox.payload, outbox.headers) == ("id", "aggregateid", "payload", {})
+    assert (outbox.topic, outbox.topic_prefix) == ("outbox.event.{aggregatetype}", "outbox.event.")
+    assert source.exclude == ("public.outbox",)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("source.tables", ["public.outbox"], "public.outbox is in source.tables as well"),
+        ("delivery", "idempotent", "source.outbox needs delivery: transactional"),
+    ],
+)
+def test_an_outbox_does_not_go_with(tmp_path: Path, key: str, value: Any, said: str) -> None:
+    path = tmp_path / "cdc.yaml"
+    content = {**BASE, "source": {**BASE["source"], "outbox": {"public.outbox": {}}}}
+    section, _, last = key.partition(".")
+    path.write_text(yaml.safe_dump({**content, section: {**content[section], last: value} if last else value}))
+    with pytest.raises(ConfigError, match=said):
+        load(path, {})
 
 
 def test_the_password_of_redis_is_kept_from_the_logs(tmp_path: Path) -> None:
