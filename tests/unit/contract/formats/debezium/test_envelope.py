@@ -14,7 +14,7 @@ from cdc.contract.formats.debezium.envelope import EnvelopeMaker, EnvelopeReader
 from cdc.contract.formats.debezium.rows import DebeziumWriter
 from cdc.contract.formats.opener import ValueOpener
 from cdc.contract.header import HeaderStamp, envelope_of
-from cdc.contract.record import DebeziumModes, TableSchema
+from cdc.contract.record import DebeziumModes, EventParts, TableSchema
 from cdc.contract.schema import parse_schema, schema_value, table_schema
 
 _COLUMNS: Final = (
@@ -94,6 +94,13 @@ def test_a_delete_tells_a_key_of_any_type_or_nothing(kind: str, key: bytes, befo
     assert [value.partition(b',"after"')[0] for _, _, value, _, _ in events if value] == (
         [] if before is None else [b'{"before":' + before]
     )
+
+
+def test_an_event_of_an_outbox_among_rows_leaves_as_it_is() -> None:
+    event = ("events", b"7", b"paid", header("c"), EventParts(b"id", True, (("type", b"paid"),)))
+    made = maker().records([("t", b'{"id":201}', row(201), header("c"), None), event, ("t", b"", None, b"", None)])
+    assert made[1:] == [event, ("t", b"", None, b"", None)]
+    assert (made[0][2] or b"").startswith(b'{"before":null,"after":{"id":201')
 
 
 def test_a_changed_key_is_a_delete_and_an_insert() -> None:
