@@ -23,6 +23,8 @@ TWINS: Final = (
     "cdc.contract.formats._json_rows",
     "cdc.contract.formats._objects",
     "cdc.contract.formats._protobuf_rows",
+    "cdc.contract.formats.debezium._envelopes",
+    "cdc.contract.formats.debezium._rows",
     "cdc.bridge.order._frames",
     "cdc.kafka.replay._cut",
     "cdc.kafka.replay._home",

@@ -28,6 +28,8 @@ _AGE_PER_COMMIT: Final = 20.0
 _BUSY_AGE_PER_COMMIT, _MAX_BUSY_AGE_S = 4.0, 0.05
 """A streamed change may wait this many times as long as the last commit took while a backfill goes on, but never longer
 than the maximum: the more rows of the backfill are in the Kafka transaction, the longer its commit takes."""
+_WHOLE_ROWS, _WHOLE_BYTES = 50_000, 8 * 1024 * 1024
+"""How much more a Kafka transaction takes so that a source transaction is not cut in two."""
 _REST_PER_COMMIT, _MAX_REST_S = 0.5, 0.005
 """The brokers still write a commit's markers after it, which takes about half as long. The client puts off a Kafka
 transaction that begins meanwhile by 20 ms, so it is better to keep rows back for those few milliseconds."""
@@ -67,6 +69,12 @@ class Batch:
         """Whether the transaction is full, or older than twenty times what the last commit took."""
         is_full = self._rows >= _MAX_ROWS or self._bytes >= self._max_bytes
         return is_full or time.monotonic() - self._opened_at > self._max_age_s
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the transaction must end although it cuts a source transaction in two."""
+        is_full = self._rows >= _MAX_ROWS + _WHOLE_ROWS or self._bytes >= self._max_bytes + _WHOLE_BYTES
+        return is_full or time.monotonic() - self._opened_at > _LONG_COMMIT_S
 
     @property
     def is_late(self) -> bool:

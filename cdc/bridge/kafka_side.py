@@ -25,7 +25,7 @@ from cdc.base.errors import SourceRefused, TopicUnavailable
 from cdc.base.lsn import LSN, ZERO
 from cdc.bridge.coverage import RULES, TRANSITIONS, Coverage, CoverageEvent, CoverageRule, RowsGo
 from cdc.bridge.encode import TableEncoder
-from cdc.bridge.order.needs import Empty
+from cdc.bridge.order.needs import Empty, EventTopic
 from cdc.bridge.order.repeats import Repeats
 from cdc.bridge.scope.captured import CapturedTables
 from cdc.bridge.topic_watch import TopicWatch
@@ -107,6 +107,14 @@ class KafkaSide:
         return self._rules[self.coverage]
 
     @property
+    def keeps_whole(self) -> bool:
+        """Whether a Kafka transaction should end after a commit of the source, unless that is too far away.
+
+        An event of an outbox is readable together with the rows of its transaction then.
+        """
+        return bool(self._config.source.outbox)
+
+    @property
     def is_busy(self) -> bool:
         """Whether so many records are on their way that the next commit would wait for them."""
         return self._publisher.queued > _BUSY_RECORDS
@@ -142,6 +150,14 @@ class KafkaSide:
     def describe(self, table: TableEncoder) -> None:
         """Add a table's definition, unless the topic was last written with the same one."""
         self._registry.describe(table, self._publisher.produce)
+
+    def ensure(self, need: EventTopic) -> None:
+        """Create the topic of an event if it is missing, or check that it loses none.
+
+        Raises:
+            TopicRefused: the topic belongs to a table, or is compacted.
+        """
+        self._registry.outboxes.ensure_topics([need.topic])
 
     def ask_again(self, table: str, keys: Sequence[bytes]) -> None:
         """Add a repair request, as a person would make it: the keys are published again, as the table has them then."""

@@ -41,7 +41,7 @@ from cdc.bridge.decode.pgoutput import PgOutputDecoder
 from cdc.bridge.decode.walsender import KEEPALIVE_TAG, XLOG_DATA_HEADER_BYTES, XLOG_DATA_TAG, parse_keepalive
 from cdc.bridge.encode import TableEncoder
 from cdc.bridge.order.engine import Engine
-from cdc.bridge.order.needs import Definition, Empty, Need, Rows, Unfilled
+from cdc.bridge.order.needs import Definition, Empty, EventTopic, Need, Rows, Unfilled
 from cdc.bridge.sides import LoopSides
 from cdc.contract.change import Begin, Commit, Delete, Insert, Relation, Truncate, Update
 from cdc.contract.header import TRUNCATE, HeaderStamp
@@ -96,6 +96,7 @@ class Bridge:
         self._on_commit = on_commit
         self._published = resume.lsn
         self._is_first = is_first
+        self._keeps_whole = self._kafka.keeps_whole
         self._stop = threading.Event()
         self._decoder = PgOutputDecoder()
         self._handlers: dict[type, Callable[[Any], Need | None]] = {
@@ -251,6 +252,8 @@ class Bridge:
         self._batch.streamed(message.commit_ts)
         if self._may_step:
             self._step()
+        if self._keeps_whole and self._is_due():
+            self._publish()
         return self._engine.need
 
     def _satisfy(self) -> bool:
@@ -261,6 +264,10 @@ class Bridge:
                 is_answered = self._read_again(need)
             elif isinstance(need, Definition):
                 is_answered = self._look_up(need)
+            elif isinstance(need, EventTopic):
+                self._kafka.ensure(need)  # without a commit before it: state and events stay in one Kafka transaction
+                self._engine.has_topic()
+                is_answered = True
             else:
                 is_answered = self._empty(need)
             if not is_answered:
@@ -281,7 +288,7 @@ class Bridge:
         if found.demand is not None:
             # Recorded before the topic is touched, or together with the definition that makes the table look begun
             self._backfill.demand(found.demand)
-        if found.table is not None and not found.begins_anew:
+        if isinstance(found.table, TableEncoder) and not found.begins_anew:
             self._kafka.describe(found.table)
         self._engine.table(found.table, begins_anew=found.begins_anew)
         return True
@@ -376,7 +383,8 @@ class Bridge:
             return False
         coverage, rule = self._kafka.coverage, self._kafka.rule
         if coverage is Coverage.IN_TRANSACTION or self._engine.holds_records:
-            return self._batch.is_due
+            is_cut = self._keeps_whole and self._engine.inside_transaction  # a source transaction would be in two parts
+            return self._batch.is_overdue if is_cut else self._batch.is_due
         if self._backfill.wants_flush:
             return coverage is Coverage.COVERED or self._batch.is_due
         if rule.every_s is None:

@@ -178,7 +178,7 @@ class Resumption:
         ]
         if gaps and not (self._config.heals_gaps and all(isinstance(gap, SlotGap | TableGap) for gap in gaps)):
             raise _merged(gaps)
-        demands = [*_demands(gaps, tables), *_made_anew(recorded, members)]
+        demands = [*_demands(gaps, tables, self._config.source.outbox), *_made_anew(recorded, members)]
         if any(isinstance(gap, SlotGap) for gap in gaps):
             until = newest if stored is None else max(published_until(stored), newest or ZERO)
             progress = self._make_slot_anew(stored, until, stop)
@@ -338,10 +338,10 @@ def _merged(gaps: Sequence[GapError]) -> GapError:
     return GapError("; ".join(gap.message for gap in (first, *others)), remedy=first.remedy)
 
 
-def _demands(gaps: Sequence[GapError], tables: Mapping[str, Sequence[str]]) -> list[Demand]:
-    """Returns a backfill with sweep for every table that a gap touches. Logs each gap."""
+def _demands(gaps: Sequence[GapError], tables: Mapping[str, Sequence[str]], outboxes: Collection[str]) -> list[Demand]:
+    """Returns a backfill with sweep for every table, or outbox, that a gap touches. Logs each gap."""
     reasons: dict[str, str] = {}
-    everywhere = [table for names in tables.values() for table in names]
+    everywhere = [*(table for names in tables.values() for table in names), *outboxes]
     for gap in gaps:
         touched = gap.tables if isinstance(gap, TableGap) else everywhere
         log.warning(

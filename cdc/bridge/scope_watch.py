@@ -26,6 +26,7 @@ from cdc.bridge.reload import reloaded
 from cdc.bridge.scope.captured import CapturedTables
 from cdc.bridge.scope.choice import choose, left_out, renamed, tell
 from cdc.bridge.scope.left_out import LeftOut
+from cdc.bridge.scope.outboxes import present_outboxes
 from cdc.bridge.scope.topics import state_topic
 from cdc.bridge.shape_watch import ShapeWatch
 from cdc.bridge.source.catalog import find_tables, unlogged
@@ -164,7 +165,7 @@ class ScopeWatch:
             self._session.set()
             return
         self._tell_of_the_gone(gone)
-        if altered := self._altered(registry, found):
+        if altered := self._altered(registry, [*found, *present_outboxes(self._connection(), config)]):
             log.warning(
                 "the publication was altered: starting again to see what that means",
                 tables=altered,
@@ -222,11 +223,17 @@ class ScopeWatch:
             return False
 
     def _altered(self, registry: CapturedTables, found: Sequence[TableInfo]) -> list[str]:
-        """Returns tables that the publication carries otherwise than when the session began; not those made anew."""
+        """Returns tables that the publication carries otherwise than when the session began; not those made anew.
+
+        An outbox that was made anew is among them, because nothing else says that the publication lacks it.
+        """
         now = memberships(self._connection(), self.config.source.publication, found)
         known = {each.qualified_name: each.oid for each in found}
+        outboxes = self.config.source.outbox
         return sorted(
-            name for name, was in registry.members.items() if known.get(name) == was.table and now.get(name) != was
+            name
+            for name, was in registry.members.items()
+            if name in known and (known[name] == was.table or name in outboxes) and now.get(name) != was
         )
 
     def _tell_of_the_gone(self, tables: Sequence[TableInfo]) -> None:

@@ -194,7 +194,8 @@ class BridgeSession:
             resumption.before,
             refuse_foreign=resumption.refuse_foreign,
         )
-        refuse_unfit(sql, name=source.publication, mode=source.publication_mode, tables=registry.tables)
+        published = (*registry.tables, *registry.outboxes.tables)
+        refuse_unfit(sql, name=source.publication, mode=source.publication_mode, tables=published)
         registry.ensure_topics()
         if (taken := self._take_slot(sql, resumption, registry)) is None:
             return  # this bridge waited for the slot, so what it looked up is old
@@ -205,13 +206,13 @@ class BridgeSession:
         # Not earlier: a bridge that waits for the slot must not alter what the active one reads
         self._ensure_publication(sql, registry)
         registry.successions = Successions(read_definitions(self._admin, schemas_topic(config.name)))
-        registry.members = memberships(sql, source.publication, registry.tables)
+        registry.members = memberships(sql, source.publication, published)
         resume, demands = resumption.resume(registry.topics, registry.members, self._stop)
         if self._stop.is_set():
             return  # the wait for rows of the former bridge was cut short, so the topics may still change
         walsender.hold(source.slot)
         standing = self._scope.demands.take({each.qualified_name for each in registry.tables})
-        demands += [*standing, *registry.replaced()]
+        demands = [*registry.outboxes.without(demands), *standing, *registry.replaced()]
         self._start_stream(walsender, resume, registry)
         self._stream_on(sql, registry, publisher, resumption, resume, demands)
 
@@ -314,12 +315,13 @@ class BridgeSession:
         Raises:
             SourceLocked: the publication carries none of the tables yet, so there is nothing to stream.
         """
-        source = self._config.source
+        source, outboxes = self._config.source, {each.qualified_name for each in registry.outboxes.tables}
+        published = (*registry.tables, *registry.outboxes.tables)
         try:
-            ensure_publication(sql, name=source.publication, mode=source.publication_mode, tables=registry.tables)
+            ensure_publication(sql, name=source.publication, mode=source.publication_mode, tables=published)
         except SourceLocked as error:
             state = inspect_publication(sql, source.publication)
-            if state is None or not registry.keep(state.tables, error):
+            if state is None or not outboxes <= state.tables or not registry.keep(state.tables, error):
                 raise
 
     def _take_slot(

@@ -11,7 +11,8 @@ from cdc.bridge.capture.stream import WalStream
 from cdc.bridge.coverage import Coverage, CoverageRule
 from cdc.bridge.encode import TableEncoder
 from cdc.bridge.order.demand import Demand
-from cdc.bridge.order.needs import Definition, Empty, Rows
+from cdc.bridge.order.needs import Definition, Empty, EventTopic, Rows
+from cdc.bridge.order.outbox import OutboxEncoder
 from cdc.bridge.rereader import Reading
 from cdc.contract.change import Relation
 from cdc.contract.record import Progress, Ready
@@ -22,12 +23,12 @@ class FoundRelation(NamedTuple):
     """What a look-up of a relation found.
 
     Attributes:
-        table: the encoder of its rows; None when it is out of scope.
+        table: the encoder of its rows, or of an outbox's events; None when it is out of scope.
         begins_anew: its topic has to be emptied first.
         demand: the backfill that it needs, if any.
     """
 
-    table: TableEncoder | None
+    table: TableEncoder | OutboxEncoder | None
     begins_anew: bool = False
     demand: Demand | None = None
 
@@ -63,6 +64,10 @@ class KafkaPort(Protocol):
         """What the bridge does in the present case."""
 
     @property
+    def keeps_whole(self) -> bool:
+        """Whether a Kafka transaction should end after a commit of the source, unless that is too far away."""
+
+    @property
     def is_busy(self) -> bool:
         """Whether a portion of a backfill should wait, so that the next commit need not."""
 
@@ -74,6 +79,9 @@ class KafkaPort(Protocol):
 
     def describe(self, table: TableEncoder) -> None:
         """Add a table's definition, unless its topic was last written with the same one."""
+
+    def ensure(self, need: EventTopic) -> None:
+        """Create the topic of an event if it is missing, or check that it loses none."""
 
     def ask_again(self, table: str, keys: Sequence[bytes]) -> None:
         """Add a request to publish these keys again, as the table has them by then."""

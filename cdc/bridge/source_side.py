@@ -43,6 +43,8 @@ class SourceSide:
 
     def look_up(self, need: Definition) -> FoundRelation | None:
         """Returns how a relation is encoded; None while its transaction is not visible, or somebody locks the table."""
+        if (outbox := self._registry.outboxes.encoder(need.relation)) is not None:
+            return FoundRelation(outbox)
         if not self.snapshot().sees(need.xid):
             return None
         try:

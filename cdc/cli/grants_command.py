@@ -13,6 +13,7 @@ from cdc.base.config import Config
 from cdc.base.errors import SourceRefused
 from cdc.base.pgroles import comment, role_and_database
 from cdc.bridge.scope.acls import kafka_grants
+from cdc.bridge.scope.outboxes import find_outboxes
 from cdc.bridge.scope.topics import state_topic_schema
 from cdc.bridge.source.catalog import find_tables
 from cdc.bridge.source.connect import LOOK_S, connect
@@ -81,6 +82,7 @@ def source(config: ConfigOption = None, admin: AdminOption = "") -> None:
                 publication=loaded.source.publication,
                 mode=loaded.source.publication_mode,
                 state=inspect_publication(conn, loaded.source.publication),
+                outboxes=find_outboxes(conn, loaded),
             )
         )
     typer.echo("\n".join([comment(f"In database {database} of the source: what bridge {loaded.name} needs."), *lines]))

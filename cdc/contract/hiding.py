@@ -126,7 +126,7 @@ def _published(column: Column, mask: Mask | None) -> Column:
 
 
 def _mask(rules: ColumnRules, table: str, column: str) -> Callable[[Any], Any] | None:
-    """Returns the function that masks a cell. It leaves alone what is no text: NULL, and what the stream left out."""
+    """Returns the function that masks a cell. It leaves NULL alone, and what the stream left out."""
     mask = rules.masks.get(column)
     if mask == "null":
         return _nothing

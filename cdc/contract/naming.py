@@ -44,6 +44,11 @@ def topic_name(name: str, namespace: str, table: str, names: Mapping[str, str] |
     return topic
 
 
+def is_topic_name(text: str) -> bool:
+    """Whether Kafka allows a topic of this name."""
+    return bool(_LEGAL_TOPIC.fullmatch(text)) and len(text) <= MAX_TOPIC_CHARS and text not in (".", "..")
+
+
 def progress_topic(name: str) -> str:
     return f"{name}.__progress"
 

@@ -10,9 +10,24 @@ from typing import Literal, NamedTuple, TypeAlias
 from cdc.base.lsn import LSN
 from cdc.base.table_names import qualified
 
-Ready: TypeAlias = tuple[str, bytes, bytes | None, bytes, bytes | None]
+
+class EventParts(NamedTuple):
+    """What an event of an outbox has beside topic, key, value and the header ``cdc``.
+
+    Attributes:
+        event_id: the event's id; if the event has no key, it decides the partition.
+        has_key: whether the event has a key; without one, the record's key is null.
+        headers: further headers, in order.
+    """
+
+    event_id: bytes
+    has_key: bool
+    headers: tuple[tuple[str, bytes], ...]
+
+
+Ready: TypeAlias = tuple[str, bytes, bytes | None, bytes, bytes | EventParts | None]
 """A record that is ready to send: topic, key, value and header; and, for the topic's history if it has one, what the
-stream says about the row before.
+stream says about the row before. An event of an outbox has its other parts in that place.
 
 The value None makes a tombstone. Only a real null deletes: ``b""`` and ``b"null"`` are live values. The header is the
 value of the one header ``cdc``.

@@ -16,6 +16,9 @@ BRIDGE_ON_TOPICS: Final = ("Read", "Write", "Create", "DescribeConfigs")
 """The bridge's rights. Read: for the stored progress, and for the keys that a TRUNCATE deletes. DescribeConfigs: to
 compare the topic settings with the configuration."""
 
+BRIDGE_ON_EVENTS: Final = ("Write", "Create", "DescribeConfigs")
+"""The bridge's rights on topics for events, which it never reads."""
+
 SINK_ON_TOPICS: Final = ("Read", "DescribeConfigs")
 """The sink's rights. DescribeConfigs: how long a topic keeps superseded records and tombstones decides what the sink
 may have missed."""
@@ -53,6 +56,11 @@ class Acl(NamedTuple):
 def bridge_acls(name: str, other_topics: Sequence[str]) -> list[Acl]:
     """The ACLs of the bridge ``name``; ``other_topics`` are those that ``topics.names`` calls something else."""
     return [Acl("transactional-id", transactional_id(name), ("Write",)), *_topics(name, other_topics, BRIDGE_ON_TOPICS)]
+
+
+def event_acls(topic: str, *, prefixed: bool) -> Acl:
+    """The ACL of the bridge on a topic for events, or on all whose names begin so."""
+    return Acl("topic", topic, BRIDGE_ON_EVENTS, prefixed)
 
 
 def sink_acls(name: str, other_topics: Sequence[str]) -> list[Acl]:

@@ -5,11 +5,12 @@ Every database takes rows from here, and makes its own values of the texts.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from cdc.base.errors import DecodeError
-from cdc.contract.formats.format import ReadColumn, ValueFormat
+from cdc.contract.formats.format import NULL, ReadColumn, ValueFormat
 from cdc.contract.formats.json_format import JSON
 from cdc.contract.formats.opener import ValueOpener
 from cdc.contract.formats.topic_keys import TopicKeys
@@ -19,6 +20,8 @@ from cdc.contract.record import TableSchema
 from cdc.sink.definitions import former_definitions, former_keys
 from cdc.sink.rejections import RecordRejected
 
+_ESCAPE: Final = re.compile(r"\\(.)")
+_ESCAPES: Final[Mapping[str, str]] = {"n": "\n", "r": "\r", "t": "\t"}
 _NULL_DOCUMENT: Final = b";json_null="
 
 
@@ -117,10 +120,20 @@ class RowTexts:
             RecordRejected: a record is not a row of these columns, or PostgreSQL's text cannot hold a value.
         """
         if of_key or not names_null_documents(records):
-            rows = self._reader.block(_sources(records, of_key), are_keys=of_key)
-            if rows is not None:
-                return rows
+            text, left = self.lines(records, of_key=of_key)
+            if not left:
+                return _split(text)
+            others = self._block([records[place] for place in left], of_key)
+            if len(left) == len(records):
+                return others
+            found = dict(zip(left, others, strict=True))
+            plain = iter(_split(text))
+            return [found[place] if place in found else next(plain) for place in range(len(records))]
         return self._one_by_one(records, of_key)
+
+    def _block(self, records: Sequence[StoredRecord], of_key: bool) -> Sequence[Sequence[str]]:
+        rows = self._reader.block(_sources(records, of_key), are_keys=of_key)
+        return self._one_by_one(records, of_key) if rows is None else rows
 
     def _one_by_one(self, records: Sequence[StoredRecord], of_key: bool) -> list[Sequence[str]]:
         """Reads rows one by one, which is slow but copes with any value and finds the record at fault."""
@@ -144,6 +157,28 @@ class RowTexts:
 def names_null_documents(records: Sequence[StoredRecord]) -> bool:
     """Returns whether a ``null`` in one of these rows is a JSON document, which only its header tells."""
     return _NULL_DOCUMENT in b"".join([record.header for record in records])
+
+
+def _split(lines: bytes) -> list[Sequence[str]]:
+    """Returns the texts of rows that are lines of COPY text."""
+    if not lines:
+        return []
+    text = lines[:-1].decode()
+    backslashes = text.count("\\")
+    if backslashes == text.count("\\N"):  # each is of a NULL
+        text, backslashes = text.replace("\\N", NULL), 0
+    rows: list[Sequence[str]] = [line.split("\t") for line in text.split("\n")]
+    if not backslashes:
+        return rows
+    return [[_unescaped(each) if "\\" in each else each for each in row] for row in rows]
+
+
+def _unescaped(text: str) -> str:
+    return NULL if text == "\\N" else _ESCAPE.sub(_meant, text)
+
+
+def _meant(escape: re.Match[str]) -> str:
+    return _ESCAPES.get(escape[1], escape[1])
 
 
 def _sources(records: Sequence[StoredRecord], of_key: bool) -> list[bytes | None]:

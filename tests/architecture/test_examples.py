@@ -54,7 +54,7 @@ def test_complete_example_names_every_option() -> None:
     assert set(given) == set(schema["properties"])
     for section in SECTIONS:
         options = set(schema["$defs"][f"{section.capitalize()}Config"]["properties"])
-        assert set(given[section]) | {"password", "password_file"} >= options, section
+        assert set(given[section]) | {"password", "password_file", "salt", "salt_file"} >= options, section
 
 
 def test_complete_example_shows_the_defaults(folder: Path) -> None:

@@ -91,6 +91,7 @@ _STATEMENTS: Final = {
     "ALTER TABLE X ALTER COLUMN X TYPE X USING X::X;": f"{_SINK}/test_key_types.py",
     "ALTER TABLE X DROP COLUMN X;": f"{_SINK}/test_wider.py",
     "ALTER TABLE X DROP CONSTRAINT X;": f"{_SINK}/test_altered.py",
+    "ALTER TABLE X REPLICA IDENTITY FULL;": f"{_BRIDGE}/test_outbox.py",
     "CREATE ROLE X LOGIN REPLICATION;": f"{_SOURCE}/test_connect.py",
     "DELETE FROM X WHERE name = 'X' AND topic = 'X';": f"{_SINK}/test_placement.py",
     "DROP TABLE X;": f"{_SINK}/test_placement.py",

@@ -75,7 +75,8 @@ def frames(data: bytes) -> None:
     resume = Progress(LSN(100) if partial else LSN(1_500 if choice & 2 else 100), partial, 0, _SOURCE)
     histories = frozenset(("t2",) if choice & 4 else ())
     sides = [
-        Side(resume, in_c=in_c, watched=bool(choice & 8), histories=histories, ours={1, 2, 3}) for in_c in (True, False)
+        Side(resume, in_c=in_c, watched=bool(choice & 8), histories=histories, ours={1, 2, 3}, enveloped={3})
+        for in_c in (True, False)
     ]
     outcomes = [_fed(side, [frame(part) for part in parts]) for side in sides]
     assert outcomes[0] == outcomes[1]

@@ -32,7 +32,11 @@ def test_frames_become_the_same_records() -> None:
         partial = rng.choice((None, None, Position(LSN(1_000), rng.randrange(5))))
         resume = Progress(LSN(rng.choice((100, 1_500))) if partial is None else LSN(100), partial, 0, SOURCE)
         watched, histories = rng.random() < 0.3, frozenset(rng.choice(((), (), ("t2",))))
-        sides = [Side(resume, in_c=in_c, watched=watched, histories=histories, ours=ours) for in_c in (True, False)]
+        enveloped = rng.choice(((), (1, 2)))
+        sides = [
+            Side(resume, in_c=in_c, watched=watched, histories=histories, ours=ours, enveloped=enveloped)
+            for in_c in (True, False)
+        ]
         for frames in batches(rng, tables):
             outcomes = [side.feed(list(frames)) for side in sides]
             assert outcomes[0] == outcomes[1], (SEED, trial)

@@ -18,6 +18,7 @@ from cdc.contract.pgtypes import sql_type
 from cdc.contract.ports import StoredRecord
 from cdc.sink.postgres.rows import RowForm
 from cdc.sink.rejections import RecordRejected
+from cdc.sink.topic_rows import RowTexts
 from tests.support import random_rows
 from tests.support.soak import times
 
@@ -99,6 +100,28 @@ def test_rows_that_are_declined_leave_no_trace(monkeypatch: pytest.MonkeyPatch) 
     alone = [table.reader.lines([each], are_keys=False) for each in sources]
     assert left == [place for place, (_, declined) in enumerate(alone) if declined]
     assert text == b"".join(line for line, _ in alone)
+
+
+def test_texts_from_lines_are_those_from_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of whole batches, in which some rows are declined."""
+    rng = random.Random(SEED)
+    for _ in range(times(100, soak=2_000)):
+        columns = random_rows.columns(rng)
+        read = [ReadColumn(each.name, sql_type(each), ",") for each in columns]
+        sources = [(any_source(rng, columns)[0], ordinary_source(rng, columns))[rng.random() < 0.95] for _ in range(9)]
+        records = [StoredRecord("t", 0, place, source, source, b"") for place, source in enumerate(sources)]
+        in_c = RowTexts(read)
+        with monkeypatch.context() as patched:
+            patched.setattr(json_rows, "twin", lambda _: None)
+            in_python = RowTexts(read)
+        assert texts_or_error(in_c, records) == texts_or_error(in_python, records), (SEED, columns, sources)
+
+
+def texts_or_error(texts: RowTexts, records: Sequence[StoredRecord]) -> list[list[str]] | str:
+    try:
+        return [[*row] for row in texts.rows(records, of_key=False)]
+    except RecordRejected as error:
+        return str(error)
 
 
 @pytest.mark.parametrize("cell", [b"\xed\xa0\x80", b"\xc0\x80", b"\xf4\x90\x80\x80", b"\xe2\x82", b"a\x80", b"\x00"])

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
 import pytest
 
 from cdc.base.errors import CdcError
 from cdc.bridge.decode.pgoutput import PgOutputDecoder
-from cdc.bridge.encode import TableEncoder
+from cdc.bridge.encode import TableEncoder, ValueForm
 from cdc.bridge.order import engine
 from cdc.bridge.order.counts import CountsByTable
 from cdc.bridge.order.engine import Engine
 from cdc.bridge.order.needs import Answer, Definition, Empty, Filled, Need, Rows, Unfilled
 from cdc.bridge.order.touched import TouchedKeys
 from cdc.contract.change import UNCHANGED_TOAST, Begin, Column, Commit, Delete, Insert, Relation, Row, Update
-from cdc.contract.record import Progress, Ready
+from cdc.contract.formats.debezium.rows import DebeziumWriter
+from cdc.contract.record import DebeziumModes, Progress, Ready
 from tests.support import random_rows
 from tests.support.pgoutput import begin, commit, frame, row_bytes
 
@@ -70,7 +71,14 @@ class Side:
     """An engine with its decoder, fed as the loop feeds it."""
 
     def __init__(
-        self, resume: Progress, *, in_c: bool, watched: bool, histories: frozenset[str], ours: set[int]
+        self,
+        resume: Progress,
+        *,
+        in_c: bool,
+        watched: bool,
+        histories: frozenset[str],
+        ours: set[int],
+        enveloped: Collection[int],
     ) -> None:
         self.counts = CountsByTable()
         self.touched = TouchedKeys()
@@ -80,6 +88,7 @@ class Side:
             self.engine = Engine(resume=resume, xid=5, counts=self.counts, touched=self.touched, histories=histories)
         self.recording = self.touched.watch("t1", ()) if watched else None
         self.ours = ours
+        self.enveloped = enveloped
         self.decoder = PgOutputDecoder()
         self.records: list[Ready] = []
         self.fed = 0
@@ -125,7 +134,11 @@ class Side:
         keys = tuple(each.name for each in relation.columns if each.in_identity)[:2]
         if relation.relation_id not in self.ours or not keys:
             return None
-        return TableEncoder(relation, keys, f"t{relation.relation_id}")
+        form = None
+        if relation.relation_id in self.enveloped:
+            modes = DebeziumModes(time="microseconds")
+            form = ValueForm("json", DebeziumWriter(relation.columns, modes), envelope=modes)
+        return TableEncoder(relation, keys, f"t{relation.relation_id}", form)
 
     def standing(self) -> tuple[object, ...]:
         """Everything that may not differ."""

@@ -47,6 +47,11 @@ _TEXTS: Final[dict[str, Callable[[random.Random], bytes]]] = {
 }
 
 
+def text_of(kind: str) -> Callable[[random.Random], bytes]:
+    """What makes texts of a type of ``pg_catalog``."""
+    return _TEXTS[kind]
+
+
 def columns(rng: random.Random) -> tuple[Column, ...]:
     """Of one relation, in any mixture of types; the first ones are its identity."""
     width, keys = rng.choice((1, 2, 3, 5, 9, 30)), rng.choice((1, 1, 2))

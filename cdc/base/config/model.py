@@ -20,10 +20,10 @@ from pydantic import (
 )
 
 from cdc.base.config import checks, masking, password_file, replica_url
-from cdc.base.config.columns import ColumnsConfig
 from cdc.base.config.debezium import DebeziumConfig
 from cdc.base.config.registry import RegistryConfig
 from cdc.base.config.serve import ServeConfig
+from cdc.base.config.source_tables import ColumnsConfig, OutboxConfig, check_outboxes
 from cdc.base.config.values import ValuesConfig
 from cdc.base.config.view import ViewConfig
 from cdc.base.errors import ConfigError
@@ -75,6 +75,9 @@ class SourceConfig(BaseModel):
     """The secret under which sha256 masks hash, at least 16 characters. Without one, short values could be guessed."""
     salt_file: str | None = None
     """File whose first line is the salt; a relative path starts at the configuration file."""
+    outbox: dict[_TableName, OutboxConfig] = Field(default_factory=dict)
+    """Outbox tables by schema.table: each row that is inserted becomes an event in the Kafka transaction of its source
+    transaction. They are not captured as tables; none by default, because only some services publish events."""
     streaming: bool = False
     """true makes the server send large transactions while they run. They wait on this machine's disk (TMPDIR) until
     they end, not on the server's (pg_replslot). Off by default, because it costs CPU here and speeds up no commit."""
@@ -373,7 +376,10 @@ class Config(BaseModel):
         default = f"cdc_{self.name.lower()}"
         # The sections are frozen, so the names are filled in in a copy; no other object leaves this module.
         filled = {"slot": self.source.slot or default, "publication": self.source.publication or default}
-        object.__setattr__(self, "source", self.source.model_copy(update=filled))
+        check_outboxes(self.name, self.source.tables, self.source.outbox, self.delivery)
+        outboxes = [each for each in self.source.outbox if each not in self.source.exclude]
+        exclude = (*self.source.exclude, *outboxes)  # a pattern may reach an outbox, which is not a table to capture
+        object.__setattr__(self, "source", self.source.model_copy(update={**filled, "exclude": exclude}))
         checks.topic_names(self.name, self.topics.names)
         if self.view is not None:
             checks.other_topics(self.name, self.view.topics)

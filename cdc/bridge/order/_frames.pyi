@@ -15,6 +15,7 @@ class PlainTable:
         writers: tuple[RowWriter, RowWriter],
         key_places: tuple[int, ...],
         counts: TableCounts,
+        has_envelope: bool,
     ) -> None: ...
 
 def take_rows(

@@ -39,6 +39,7 @@ cdef class PlainTable:
         writers: the compiled writers of values and keys.
         key_places: the indexes of the key's columns, in key order.
         counts: counts its changes.
+        has_envelope: whether old rows have the form of values. If not, tables with a history are declined.
     """
 
     cdef str topic
@@ -47,6 +48,7 @@ cdef class PlainTable:
     cdef RowWriter keys
     cdef tuple key_places
     cdef object counts
+    cdef bint has_envelope
     cdef Cell* cells
     cdef Cell* old_cells
     cdef Cell* key_cells
@@ -59,9 +61,10 @@ cdef class PlainTable:
     cdef bytes after_seq
     # Set for this batch
     cdef tuple watched
+    cdef bint keeps_old
     cdef Py_ssize_t changes
 
-    def __cinit__(self, topic, fingerprint, writers, key_places, counts):
+    def __cinit__(self, topic, fingerprint, writers, key_places, counts, has_envelope):
         self.topic = topic
         self.fingerprint = fingerprint
         self.values, self.keys = writers
@@ -69,6 +72,7 @@ cdef class PlainTable:
         if len(self.key_places) != self.keys.width or not all([0 <= each < self.values.width for each in key_places]):
             raise ValueError("as many places as the key has columns, each of a column")
         self.counts = counts
+        self.has_envelope = has_envelope
         self.buffer = Buffer()
         self.cells = <Cell*>calloc(self.values.width, sizeof(Cell))
         self.old_cells = <Cell*>calloc(self.values.width, sizeof(Cell))
@@ -81,9 +85,10 @@ cdef class PlainTable:
         free(self.old_cells)
         free(self.key_cells)
 
-    cdef void begin(self, object stamp, tuple watched) except *:
+    cdef void begin(self, object stamp, tuple watched, bint keeps_old) except *:
         """Prepare for rows of this transaction."""
         self.watched = watched
+        self.keeps_old = keeps_old
         if self.stamp is not stamp:
             self.stamp = stamp
             before_op, before_seq, self.after_seq = stamp.around(self.fingerprint)
@@ -103,6 +108,7 @@ cdef class PlainTable:
         cdef unsigned char part = at[_TUPLE_AT - _MESSAGE_AT]
         cdef bytes key
         cdef bytes value = None
+        cdef bytes old = None
         cdef bytes before_seq = self.deleted
         at += _TUPLE_AT - _MESSAGE_AT + 1
         if part == b"N" and (tag == b"I" or tag == b"U"):
@@ -135,8 +141,13 @@ cdef class PlainTable:
             if not self.values.write(self.buffer, self.cells):
                 return None
             value = self.buffer.taken()
+        if self.keeps_old and part != b"N":
+            self.buffer.clear()
+            if not self.values.write(self.buffer, self.old_cells):
+                return None
+            old = self.buffer.taken()
         self.changes += 1
-        return (self.topic, key, value, header(before_seq, seq, self.after_seq), None)
+        return (self.topic, key, value, header(before_seq, seq, self.after_seq), old)
 
     cdef const unsigned char* read(self, const unsigned char* at, const unsigned char* end, Cell* cells) noexcept:
         """Reads the cells of one tuple. Returns the address after it; NULL when it is declined."""
@@ -187,7 +198,8 @@ def take_rows(list frames, Py_ssize_t place, dict relations, dict plain, list re
         plain: the ``PlainTable`` of each relation that is published.
         ready: the list that records are added to.
         seq: the ordinal of the last change that was taken.
-        transaction: its ``HeaderStamp``, its 64-bit id, the keys that are watched by topic, and topics with a history.
+        transaction: its ``HeaderStamp``, its 64-bit id, the keys that are watched by topic, and topics whose records
+            need the old row.
 
     Returns:
         The index of the first frame that is declined, and ``seq`` of the last change that was taken.
@@ -208,10 +220,10 @@ def take_rows(list frames, Py_ssize_t place, dict relations, dict plain, list re
                 table.end()
             relation_id = _u32(data + _RELATION_AT)
             table = _table(relations, plain, relation_id)
-            if table is None or table.topic in histories:
+            if table is None or (table.topic in histories and not table.has_envelope):
                 table = None
                 break
-            table.begin(stamp, watched.get(table.topic))
+            table.begin(stamp, watched.get(table.topic), table.topic in histories)
         record = table.record(data + _MESSAGE_AT, data + PyBytes_GET_SIZE(frame), seq + 1)
         if record is None:
             break

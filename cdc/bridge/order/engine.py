@@ -25,7 +25,8 @@ from cdc.base.lsn import LSN
 from cdc.bridge.encode import TableEncoder
 from cdc.bridge.order.counts import CountsByTable
 from cdc.bridge.order.held import Held, StreamStanding
-from cdc.bridge.order.needs import Answer, Definition, Empty, Need, Rows
+from cdc.bridge.order.needs import Answer, Definition, Empty, EventTopic, Need, Rows
+from cdc.bridge.order.outbox import OutboxEncoder
 from cdc.bridge.order.relations import OUT_OF_SCOPE, UNMET, KnownRelations, take_rows
 from cdc.bridge.order.touched import TouchedKeys
 from cdc.contract.change import UNCHANGED_TOAST, Begin, Commit, Delete, Insert, Relation, Row, Truncate, Update
@@ -80,6 +81,8 @@ class Engine:
         self._held = Held()
         self._known = KnownRelations()
         self._tables = self._known.tables
+        self._outboxes = self._known.outboxes
+        self._event_topics: set[str] = set()
         self._unseen = set(resume.unseen)
         self._complete = resume.lsn
         self._commit_ts = resume.commit_ts
@@ -217,8 +220,20 @@ class Engine:
                 self._seq = seq
                 counts.changes += 1
                 return self._emit(record)
+            if relation in self._outboxes:
+                return self._event(message)
         self._seq = seq
         return None
+
+    def _event(self, message: Insert) -> Need | None:
+        """Take a new row of an outbox: an event. Updates and deletes of an outbox are counted, and nothing else."""
+        outbox, counts = self._outboxes[message.relation]
+        topic, key, value, parts = outbox.event(message.new, self._standing.final_lsn)
+        if topic not in self._event_topics:
+            return self._start(self._with_topic(EventTopic(topic, message.relation.qualified_name), message))
+        self._seq += 1
+        counts.changes += 1
+        return self._emit((topic, key, value, self._stamp.header(INSERT, self._seq, outbox.fingerprint), parts))
 
     def update(self, message: Update) -> Need | None:
         """Take a changed row: an upsert, after a tombstone of the old key when the key changed."""
@@ -287,11 +302,11 @@ class Engine:
 
     # Answers.
 
-    def table(self, table: TableEncoder | None, *, begins_anew: bool = False) -> Need | None:
+    def table(self, table: TableEncoder | OutboxEncoder | None, *, begins_anew: bool = False) -> Need | None:
         """Answer a ``Definition``.
 
         Args:
-            table: the table's encoder; None when the relation is out of scope.
+            table: the table's encoder, or the outbox's; None when the relation is out of scope.
             begins_anew: the topic's rows belong to another table, or have another key: they are deleted first.
         """
         assert isinstance(self.need, Definition)
@@ -305,6 +320,11 @@ class Engine:
     def emptied(self) -> Need | None:
         """Answer an ``Empty``: every live key of the topic has its tombstone."""
         assert isinstance(self.need, Empty)
+        return self._go_on(None)
+
+    def has_topic(self) -> Need | None:
+        """Answer an ``EventTopic``: the topic is there, and takes events."""
+        assert isinstance(self.need, EventTopic)
         return self._go_on(None)
 
     # Changes that take several steps.
@@ -328,6 +348,11 @@ class Engine:
         """Look up a relation that is not known yet, before the change at hand is taken."""
         yield from self._look_up(relation)
         return then
+
+    def _with_topic(self, need: EventTopic, message: Insert) -> _Flow:
+        yield need
+        self._event_topics.add(need.topic)
+        return partial(self.insert, message)
 
     def _look_up(self, relation: Relation) -> _Flow:
         table, begins_anew = yield Definition(relation, self._xid)

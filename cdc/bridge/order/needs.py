@@ -51,7 +51,19 @@ class Empty(NamedTuple):
     is_truncate: bool
 
 
-Need: TypeAlias = Definition | Rows | Empty
+class EventTopic(NamedTuple):
+    """The engine needs a topic for events, whose name it meets for the first time.
+
+    Attributes:
+        topic: its name.
+        outbox: ``schema.table`` of the outbox table whose row named it.
+    """
+
+    topic: str
+    outbox: str
+
+
+Need: TypeAlias = Definition | Rows | Empty | EventTopic
 
 
 class Filled(NamedTuple):

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 from cdc.base.compiled import twin
 from cdc.bridge.encode import TableEncoder
 from cdc.bridge.order.counts import TableCounts
+from cdc.bridge.order.outbox import OutboxEncoder
 from cdc.contract.change import Relation
 
 TakeRows: TypeAlias = Callable[..., tuple[int, int]]
@@ -18,7 +19,7 @@ class NotPublished(enum.Enum):
     """Why no row of a relation goes out. A relation in any other state has a ``PublishedRelation``."""
 
     UNMET = "its first change is at hand: the engine needs its definition"
-    OUT_OF_SCOPE = "whoever answered that need said that the table is not ours to publish"
+    OUT_OF_SCOPE = "whoever answered that need said that the table is not ours to publish, or that it is an outbox"
 
 
 UNMET: Final = NotPublished.UNMET
@@ -37,23 +38,28 @@ class KnownRelations:
 
     Attributes:
         tables: the answer for each relation; a relation that is missing here is ``UNMET``.
+        outboxes: the encoder and counts of each relation that is an outbox; its rows are not published, but its events.
         plain: the ``PlainTable`` of each relation in scope, which does the same in C; empty without a compiler.
     """
 
     def __init__(self) -> None:
         self.tables: dict[Relation, PublishedRelation | Literal[NotPublished.OUT_OF_SCOPE]] = {}
+        self.outboxes: dict[Relation, tuple[OutboxEncoder, TableCounts]] = {}
         self.plain: dict[Relation, Any] = {}
         self._newest: dict[int, Relation] = {}
 
-    def learn(self, relation: Relation, table: TableEncoder | None, counts: TableCounts) -> None:
+    def learn(self, relation: Relation, table: TableEncoder | OutboxEncoder | None, counts: TableCounts) -> None:
         """Keep the answer to a ``Definition``; a ``table`` of None is out of scope."""
         # Each Relation message makes a new object, and servers often send them again: keep only the newest.
         if (before := self._newest.get(relation.relation_id)) is not None:
             del self.tables[before]
             self.plain.pop(before, None)
+            self.outboxes.pop(before, None)
         self._newest[relation.relation_id] = relation
-        if table is None:
+        if not isinstance(table, TableEncoder):
             self.tables[relation] = OUT_OF_SCOPE
+            if table is not None:
+                self.outboxes[relation] = table, counts
             return
         self.tables[relation] = PublishedRelation(table, counts)
         if (plain := _plain(table, counts)) is not None:
@@ -71,4 +77,5 @@ def _plain(table: TableEncoder, counts: TableCounts) -> Any:
     if compiled is None or module is None:
         return None
     writers = (compiled.values, compiled.keys)
-    return module.PlainTable(table.topic, table.fingerprint, writers, compiled.key_places, counts)
+    has_envelope = table.schema.envelope is not None
+    return module.PlainTable(table.topic, table.fingerprint, writers, compiled.key_places, counts, has_envelope)

@@ -6,7 +6,7 @@ from cdc.base.config import Config
 from cdc.base.table_names import parts
 from cdc.contract.naming import history_topic
 from cdc.contract.patterns import in_scope
-from cdc.kafka.acls import bridge_acls, sink_acls
+from cdc.kafka.acls import bridge_acls, event_acls, sink_acls
 
 
 def kafka_grants(config: Config) -> list[str]:
@@ -14,7 +14,11 @@ def kafka_grants(config: Config) -> list[str]:
     options = config.kafka.client_options()
     others = list(config.topics.names.values())
     written = [*others, *_histories(config)]
-    parts = [("bridge", bridge_acls(config.name, written)), ("sink", sink_acls(config.name, others))]
+    events = [
+        event_acls(each.topic_prefix or "*", prefixed=bool(each.topic_prefix and each.topic_columns))
+        for each in config.source.outbox.values()
+    ]
+    parts = [("bridge", [*bridge_acls(config.name, written), *events]), ("sink", sink_acls(config.name, others))]
     if config.view is not None:
         parts.append(("view", sink_acls(config.name, [*others, *config.view.topics])))
     lines = []

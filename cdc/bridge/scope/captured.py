@@ -18,10 +18,11 @@ from cdc.bridge.capture.reading import columns_of, shape_of
 from cdc.bridge.encode import TableEncoder, ValueForm
 from cdc.bridge.order.demand import Demand
 from cdc.bridge.order.succession import Cause, NewBeginning, Successions, shape_change
-from cdc.bridge.scope.choice import choose, refuse, renamed, tell, unusable
+from cdc.bridge.scope.choice import choose, refuse, renamed, tell, tell_of_renamed, unusable
 from cdc.bridge.scope.formats import TableFormats
 from cdc.bridge.scope.hidden import hiding_of, misfit, published, published_columns, rules_told
 from cdc.bridge.scope.left_out import LeftOut
+from cdc.bridge.scope.outboxes import Outboxes
 from cdc.bridge.scope.topics import history_topics, state_topic, topic_specifications
 from cdc.bridge.source.catalog import table_info
 from cdc.bridge.source.table import TableInfo
@@ -73,6 +74,7 @@ class CapturedTables:
         histories: the history topic of each state topic; grows with the tables.
         envelopes: makes the envelopes of all tables; None if values are rows and nothing else.
         members: what carried each table in the publication when the session began.
+        outboxes: the outbox tables.
         left_out: tables that the patterns match but that cannot be captured; grows with what the stream brings.
     """
 
@@ -103,25 +105,14 @@ class CapturedTables:
         self.tables, left = choose(connection, config, before)
         self.left_out = {each.table for each in left}
         tell(left, told)
-        self._tell_of_the_renamed(before or {})
+        tell_of_renamed(renamed(connection, before or {}, self.tables))
         self.histories = history_topics(config, self.tables)
+        self.outboxes = Outboxes(config, connection, admin, self.histories)
         self.envelopes: EnvelopeMaker | None = None
         if self._formats.envelope is not None:
             self.envelopes = EnvelopeMaker(config.name, connection.info.dbname, __version__, time.time_ns)
         self._enveloped_whole: set[str] = set()
         self._infos = {(each.namespace, each.name): each for each in self.tables}
-
-    def _tell_of_the_renamed(self, before: Mapping[str, int]) -> None:
-        """Warn of tables that were captured before and have a name now that ``source.tables`` does not match."""
-        for each in renamed(self._connection, before, self.tables):
-            log.warning(
-                "a captured table was renamed out of source.tables: its changes are not published any more, "
-                "its topic keeps the last rows",
-                table=each.old,
-                name=each.new,
-                remedy=f"add {each.new} to source.tables, where it gets a topic of its own; "
-                f"or give it its old name again: {each.back}",
-            )
 
     @property
     def topics(self) -> Mapping[str, Sequence[str]]:
@@ -136,6 +127,7 @@ class CapturedTables:
             TopicRefused: the cleanup policy or the number of partitions is wrong, or the records are not a bridge's.
         """
         self._ensure_topics(self.tables)
+        self.outboxes.ensure_fixed_topics()
 
     def _ensure_topics(self, tables: Sequence[TableInfo]) -> None:
         specifications = topic_specifications(self.config, tables)

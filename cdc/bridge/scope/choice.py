@@ -104,6 +104,19 @@ def renamed(
     return found
 
 
+def tell_of_renamed(tables: Iterable[Renamed]) -> None:
+    """Warn of tables that were captured before and have a name now that ``source.tables`` does not match."""
+    for each in tables:
+        log.warning(
+            "a captured table was renamed out of source.tables: its changes are not published any more, "
+            "its topic keeps the last rows",
+            table=each.old,
+            name=each.new,
+            remedy=f"add {each.new} to source.tables, where it gets a topic of its own; "
+            f"or give it its old name again: {each.back}",
+        )
+
+
 def _nothing_matches(patterns: Sequence[str], away: Sequence[Renamed]) -> SourceRefused:
     text, remedy = (
         f"no table matches source.tables ({', '.join(patterns)})",

@@ -24,6 +24,7 @@ class Capture(NamedTuple):
         grows: whether a pattern may reach tables that do not exist yet.
         secured: qualified names of tables with row-level security.
         state: the publication as it is now; None when there is none.
+        outboxes: tables that only the publication has to carry.
     """
 
     role: str
@@ -34,6 +35,7 @@ class Capture(NamedTuple):
     publication: str
     mode: Mode
     state: PublicationState | None
+    outboxes: Sequence[TableInfo] = ()
 
 
 def capture_grants(capture: Capture) -> list[str]:
@@ -50,7 +52,7 @@ def capture_grants(capture: Capture) -> list[str]:
         *(f"GRANT USAGE ON SCHEMA {schema} TO {role};" for schema in schemas),
         *([f"GRANT SELECT ON\n  {tables}\n  TO {role};"] if names else []),
         *(_later(schemas, role) if capture.grows and schemas else []),
-        *_publish(capture, usable),
+        *_publish(capture, [*usable, *capture.outboxes]),
     ]
 
 

@@ -10,6 +10,7 @@ some types to Python, and declines values that are damaged: Python says what is 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcmp, memcpy
+from posix.strings cimport strncasecmp
 
 from cdc.base._source cimport CDC_SOURCE
 from cdc.contract.formats._objects cimport Buffer, Cell, RowWriter, is_null_document, is_utf8, write_text
@@ -33,6 +34,7 @@ cdef enum:
     TIMESTAMP = 9
     TIMESTAMPTZ = 10
     BINARY = 11
+    ZONED = 12  # in envelopes: a timestamp in UTC as Debezium writes it, with so many digits after the second
     ARRAY = 32  # is added to the element's number
 
 cdef enum:
@@ -111,6 +113,8 @@ cdef class ValueWriter(RowWriter):
             if cell.start[cell.length - 2] != b"0" or cell.start[cell.length - 1] != b"0":
                 return False
             return _write_timestamp(out, cell.start, cell.length - 3)
+        if kind == ZONED:
+            return _write_zoned(out, cell, <int>self._sizes[place])
         if kind == DECIMAL:
             return _write_decimal(out, cell, <int>self._sizes[place], <int>self._scales[place])
         if kind == BOOLEAN:
@@ -131,7 +135,7 @@ cdef class ValueWriter(RowWriter):
         return False
 
     cdef bint _write_array(self, Buffer out, Py_ssize_t place, unsigned char kind, Cell cell) except -1:
-        """Write an array of one dimension whose text has no quotes; returns False for all others."""
+        """Write an array of one dimension whose text has no quotes, and needs none; returns False for all others."""
         cdef const unsigned char* at = cell.start + 1
         cdef const unsigned char* end = cell.start + cell.length - 1
         cdef const unsigned char* last
@@ -144,7 +148,7 @@ cdef class ValueWriter(RowWriter):
             return True
         last = at
         while last < end:
-            if last[0] == b'"' or last[0] == b"\\" or last[0] == b"{" or last[0] == b"}":
+            if last[0] == b'"' or last[0] == b"\\" or last[0] == b"{" or last[0] == b"}" or _is_blank(last[0]):
                 return False
             count += last[0] == b","
             last += 1
@@ -157,6 +161,8 @@ cdef class ValueWriter(RowWriter):
             element.length = last - at
             if element.length == 4 and memcmp(at, b"NULL", 4) == 0:
                 out.add(b"\0", 1)
+            elif not element.length or (element.length == 4 and strncasecmp(<const char*>at, b"null", 4) == 0):
+                return False
             else:
                 out.add(b"\2", 1)
                 if not self._write_plain(out, place, kind, element):
@@ -173,6 +179,10 @@ cdef class ValueWriter(RowWriter):
             return False
         out.add(<const unsigned char*>PyBytes_AS_STRING(field), PyBytes_GET_SIZE(field))
         return True
+
+
+cdef inline bint _is_blank(unsigned char byte) noexcept nogil:
+    return byte == b" " or 9 <= byte <= 13
 
 
 cdef int _add_varint(Buffer out, int64_t number) except -1:
@@ -224,42 +234,58 @@ cdef bint _write_integer(Buffer out, Cell cell, int bits) except -1:
 
 cdef bint _write_decimal(Buffer out, Cell cell, int precision, int scale) except -1:
     """Write a decimal with at most 18 digits, in the fewest bytes that hold it with its sign."""
+    cdef int64_t number
+    cdef unsigned char[8] raw
+    cdef int size
+    if not _read_decimal(cell, scale, &number) or not _fits(-number if number < 0 else number, precision):
+        return False
+    size = _unscaled(number, raw)
+    return _write_counted(out, &raw[8 - size], size)
+
+
+cdef bint _read_decimal(Cell cell, int scale, int64_t* number) noexcept nogil:
+    """Reads a decimal with exactly ``scale`` digits after the point as a whole number of the last of them.
+
+    Returns False for any other text, for more than 18 digits, and for a zero with a sign.
+    """
     cdef const unsigned char* at = cell.start
     cdef Py_ssize_t length = cell.length
     cdef bint is_negative = length > 0 and at[0] == b"-"
     cdef Py_ssize_t whole
-    cdef int64_t number, fraction = 0
-    cdef unsigned char[8] raw
-    cdef int size, i
+    cdef int64_t fraction = 0
+    cdef int i
     if is_negative:
         at += 1
         length -= 1
     whole = length - scale - 1 if scale else length
-    if whole < 1 or whole + scale > _MOST_DIGITS or not _digits(at, whole, &number):
+    if whole < 1 or whole + scale > _MOST_DIGITS or not _digits(at, whole, number):
         return False
     if (whole > 1 and at[0] == b"0") or (scale and at[whole] != b"."):
         return False
     for i in range(scale):
-        number *= 10
+        number[0] *= 10
     if scale and not _digits(at + whole + 1, scale, &fraction):
         return False
-    number += fraction
-    if whole + scale > precision and not _fits(number, precision):
-        return False
+    number[0] += fraction
     if is_negative:
-        if not number:
+        if not number[0]:
             return False
-        number = -number
+        number[0] = -number[0]
+    return True
+
+
+cdef int _unscaled(int64_t number, unsigned char* raw) noexcept nogil:
+    """Writes eight bytes, the highest first. Returns how many of the last ones hold the number with its sign."""
+    cdef int i
     for i in range(8):
         raw[i] = <unsigned char>(<uint64_t>number >> (8 * (7 - i)))
-    size = _bytes_of(number)
-    return _write_counted(out, &raw[8 - size], size)
+    return _bytes_of(number)
 
 
-cdef bint _fits(int64_t number, int precision) noexcept nogil:
-    cdef int i
-    for i in range(precision):
+cdef bint _fits(uint64_t number, int precision) noexcept nogil:
+    while number and precision:
         number //= 10
+        precision -= 1
     return number == 0
 
 
@@ -365,6 +391,56 @@ cdef bint _write_timestamp(Buffer out, const unsigned char* start, Py_ssize_t le
     return True
 
 
+cdef bint _write_zoned(Buffer out, Cell cell, int places) except -1:
+    """Write the counted text of a timestamp with time zone."""
+    cdef Py_ssize_t length = 20 + (places + 1 if places else 0)
+    _add_varint(out, length)
+    return _add_zoned(out, cell, places)
+
+
+cdef bint _add_zoned(Buffer out, Cell cell, int places) except -1:
+    """Append ``2026-01-31T12:34:56.789000Z`` for ``2026-01-31 12:34:56.789+00``. Returns False for any other text."""
+    cdef int64_t days, micros
+    cdef const unsigned char* zone = cell.start + cell.length - 3
+    cdef Py_ssize_t length = cell.length - 3
+    cdef Py_ssize_t written = length - 20 if length > 20 else 0
+    if length < 19 or zone[0] != b"+" or zone[1] != b"0" or zone[2] != b"0" or cell.start[10] != b" ":
+        return False
+    if written > places or not _read_date(cell.start, &days) or not _read_time(cell.start + 11, length - 11, &micros):
+        return False
+    out.reserve(length + places + 2)
+    out.add(cell.start, 10)
+    out.add(b"T", 1)
+    out.add(cell.start + 11, 8)
+    if places:
+        out.add(b".", 1)
+        out.add(cell.start + 20, written)
+        out.add(b"000000", places - written)
+    out.add(b"Z", 1)
+    return True
+
+
+cdef bint _add_unzoned(Buffer out, Cell cell) except -1:
+    """Append, between quotes, what ``_add_zoned`` was given. Returns False for any other text."""
+    cdef int64_t days, micros
+    cdef Py_ssize_t length = cell.length - 1
+    if length < 19 or cell.start[length] != b"Z" or cell.start[10] != b"T":
+        return False
+    if length > 20:
+        while cell.start[length - 1] == b"0":
+            length -= 1
+        if length == 20 and cell.start[19] == b".":
+            length = 19
+    if not _read_date(cell.start, &days) or not _read_time(cell.start + 11, length - 11, &micros):
+        return False
+    out.add(b'"', 1)
+    out.add(cell.start, 10)
+    out.add(b" ", 1)
+    out.add(cell.start + 11, length - 11)
+    out.add(b'+00"', 4)
+    return True
+
+
 cdef bint _write_binary(Buffer out, Cell cell) except -1:
     """Write what ``\\x`` and hexadecimal digits stand for."""
     cdef Py_ssize_t i, size = (cell.length - 2) // 2
@@ -402,14 +478,6 @@ cdef class ValueReader:
             reader in Python, which also takes the branch.
     """
 
-    cdef tuple _labels
-    cdef bytes _kinds
-    cdef tuple _nulls
-    cdef tuple _branches
-    cdef tuple _sizes
-    cdef tuple _scales
-    cdef tuple _readers
-
     def __init__(self, columns):
         names, kinds, nulls, branches, sizes, scales, readers = zip(*columns, strict=True)
         self._labels = tuple([(b"," if i else b"{") + name + b":" for i, name in enumerate(names)])
@@ -424,15 +492,21 @@ cdef class ValueReader:
         """Returns the object of the record that begins at a place, and the place after it; None if it is declined."""
         cdef Buffer out = Buffer()
         cdef const unsigned char* start = <const unsigned char*>PyBytes_AS_STRING(value)
+        cdef const unsigned char* after
+        if not 0 <= place <= PyBytes_GET_SIZE(value):
+            return None
+        after = self.read(out, value, start + place)
+        return None if after == NULL else (out.taken(), after - start)
+
+    cdef const unsigned char* read(self, Buffer out, bytes value, const unsigned char* at) except? NULL:
+        """Append the object of the record that begins here. Returns the address after it; NULL if it is declined."""
+        cdef const unsigned char* start = <const unsigned char*>PyBytes_AS_STRING(value)
         cdef const unsigned char* end = start + PyBytes_GET_SIZE(value)
-        cdef const unsigned char* at = start + place
         cdef const unsigned char* kinds = <const unsigned char*>PyBytes_AS_STRING(self._kinds)
         cdef const unsigned char* after
         cdef Py_ssize_t i
         cdef int null, branch
         cdef bytes label
-        if not 0 <= place <= PyBytes_GET_SIZE(value):
-            return None
         for i in range(len(self._labels)):
             label = <bytes>self._labels[i]
             out.add(<const unsigned char*>PyBytes_AS_STRING(label), PyBytes_GET_SIZE(label))
@@ -441,7 +515,7 @@ cdef class ValueReader:
             after = at
             if null >= 0 or branch >= 0:
                 if at == end:
-                    return None
+                    return NULL
                 if at[0] == null:
                     out.add(b"null", 4)
                     at += 1
@@ -449,16 +523,13 @@ cdef class ValueReader:
                 after = at + 1 if at[0] == branch else NULL
             if after != NULL and kinds[i] != OTHER:
                 after = _read(out, after, end, kinds[i], <int>self._sizes[i], <int>self._scales[i])
-                if after == NULL:
-                    return None
-                at = after
-                continue
-            after = self._read_in_python(out, value, at - start, i)
+            else:
+                after = self._read_in_python(out, value, at - start, i)
             if after == NULL:
-                return None
+                return NULL
             at = after
         out.add(b"}", 1)
-        return out.taken(), at - start
+        return at
 
     cdef const unsigned char* _read_in_python(self, Buffer out, bytes value, Py_ssize_t place, Py_ssize_t column):
         """Returns where the field ends; NULL if Python refuses it."""
@@ -517,7 +588,7 @@ cdef const unsigned char* _read(
     cdef Cell cell
     if kind & ARRAY:
         return _read_array(out, at, end, kind & ~ARRAY, size, scale)
-    if kind == TEXT or kind == DOCUMENT or kind == DECIMAL or kind == BINARY:
+    if kind == TEXT or kind == DOCUMENT or kind == DECIMAL or kind == BINARY or kind == ZONED:
         at = _read_counted(at, end, &cell)
         if at == NULL:
             return NULL
@@ -525,6 +596,8 @@ cdef const unsigned char* _read(
             return at if write_text(out, cell) else NULL
         if kind == DECIMAL:
             return at if _add_decimal(out, cell, size, scale) else NULL
+        if kind == ZONED:
+            return at if _add_unzoned(out, cell) else NULL
         if kind == BINARY:
             _add_binary(out, cell)
             return at

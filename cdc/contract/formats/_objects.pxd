@@ -36,3 +36,5 @@ cdef Py_ssize_t utf8_length(const unsigned char* start, const unsigned char* end
 cdef bint is_utf8(const unsigned char* start, Py_ssize_t length) noexcept nogil
 cdef bint is_null_document(Cell cell) noexcept nogil
 cdef bint write_text(Buffer out, Cell cell) except -1
+cdef bint _write_numbers(Buffer out, Cell cell) except -1
+cdef bint _write_texts(Buffer out, Cell cell) except -1

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from cdc.contract.formats.debezium.envelope import EnvelopeReader
 
 _WITH_SCHEMA: Final = b"\0"
+_DEFINITION: Final = b";schema="
+_ENVELOPE: Final = b";envelope="
+_MOST_ENDINGS: Final = 1_000
+"""Far more than there are; headers of another program may each end in another way."""
 
 
 class ValueOpener:
@@ -42,6 +46,7 @@ class ValueOpener:
         self._again = again
         self._readers: dict[int, ValueReader] = {}
         self._envelopes: dict[tuple[str, bytes, bytes], EnvelopeReader | AvroEnvelopeReader] = {}
+        self._by_ending: dict[tuple[bytes, bytes], EnvelopeReader | AvroEnvelopeReader] = {}
 
     @property
     def is_needed(self) -> bool:
@@ -59,11 +64,23 @@ class ValueOpener:
         Raises:
             ValueError: the value has a schema that is not on record, or is damaged; the message says which.
         """
-        if (mark := envelope_of(header)) is None:
+        if (marked := header.find(_ENVELOPE)) < 0:
             return self.unenveloped(value, header)
-        begin = value[:HEAD_BYTES] if value.startswith(_WITH_SCHEMA) else b""
-        known = schema_of(header), mark, begin
-        return (self._envelopes.get(known) or self._envelope(*known)).json(value)
+        begin = value[:HEAD_BYTES] if value[:1] == _WITH_SCHEMA else b""
+        # Headers of one definition end alike, so that two searches for each record become one look-up
+        ending = header[max(header.find(_DEFINITION, 0, marked), 0) :], begin
+        reader = self._by_ending.get(ending) or self._ending(ending, header)
+        return self.unenveloped(value, header) if reader is None else reader.json(value)
+
+    def _ending(self, ending: tuple[bytes, bytes], header: bytes) -> EnvelopeReader | AvroEnvelopeReader | None:
+        """Returns what reads values of records whose headers end like this; None if these are not envelopes."""
+        if (mark := envelope_of(header)) is None:
+            return None
+        known = schema_of(header), mark, ending[1]
+        reader = self._envelopes.get(known) or self._envelope(*known)
+        if len(self._by_ending) < _MOST_ENDINGS:
+            self._by_ending[ending] = reader
+        return reader
 
     def unenveloped(self, value: bytes, header: bytes) -> bytes:
         """Does the same for a value that is not an envelope.

@@ -35,9 +35,10 @@ class FirstRecords:
 
     Attributes:
         complete: topics all of whose partitions have one: no need to ask for these.
+        never_complete: topics that are asked for each time, because their records take another way.
     """
 
-    __slots__ = ("_arrived", "_clock", "_counts", "_producer", "_since", "_under_way", "complete")
+    __slots__ = ("_arrived", "_clock", "_counts", "_producer", "_since", "_under_way", "complete", "never_complete")
 
     def __init__(self, producer: Producer, clock: Callable[[], float] = time.monotonic) -> None:
         self._producer = producer
@@ -47,6 +48,7 @@ class FirstRecords:
         self._arrived: set[tuple[str, int]] = set()
         self._under_way: set[tuple[str, int]] = set()
         self.complete: set[str] = set()
+        self.never_complete: set[str] = set()
 
     def must_wait(self, topic: str, key: bytes, partition: int = -1) -> bool:
         """Ask before a record is sent: does it have to wait until Kafka has all that was sent before?
@@ -71,12 +73,21 @@ class FirstRecords:
         self._under_way.add(place)
         return False
 
+    def partition(self, topic: str, text: bytes) -> int:
+        """Returns the partition that a key of these bytes would belong to; -1 if there is no such topic.
+
+        Raises:
+            KafkaException: no broker says how many partitions the topic has.
+        """
+        count = self._counts.get(topic) or self._count(topic)
+        return partition_of(text, count) if count else -1
+
     def arrived(self) -> None:
         """Take note that Kafka has every record sent so far."""
         if not self._under_way:
             return
         self._arrived |= self._under_way
-        for topic in {topic for topic, _ in self._under_way}:
+        for topic in {topic for topic, _ in self._under_way} - self.never_complete:
             if all((topic, number) in self._arrived for number in range(self._counts[topic])):
                 self.complete.add(topic)
         self._under_way.clear()

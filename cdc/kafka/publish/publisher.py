@@ -19,6 +19,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
@@ -28,14 +29,16 @@ from cdc.base.config.checks import MAX_MESSAGE_BYTES
 from cdc.base.errors import CdcError, TopicRefused, TopicUnavailable
 from cdc.contract.cloud_events import CloudEvents
 from cdc.contract.formats.debezium.envelope import EnvelopeMaker
-from cdc.contract.header import header_position
+from cdc.contract.header import HEADER_NAME, header_position
 from cdc.contract.history import HistoryEncoder
-from cdc.contract.record import Ready
+from cdc.contract.record import EventParts, Ready
 from cdc.kafka.acls import Acl
 from cdc.kafka.publish.row_producer import ROWS_PATIENCE_S, Group, RowProducer, RowRejected
 from cdc.kafka.publish.transactional import COMMIT_DEADLINE_S, TOO_LARGE, TransactionalProducer
 
 _POLL_S: Final = 0.01
+_ENVELOPES_AT_ONCE: Final = 500
+"""Records whose envelopes are in memory together, before the client has them: few enough for the CPU's cache."""
 
 
 class KafkaPublisher(TransactionalProducer):
@@ -92,17 +95,22 @@ class KafkaPublisher(TransactionalProducer):
         """Number of records that Kafka has not acknowledged yet, as of the last ``relieve``."""
         return len(self._producer) + (0 if self._rows is None else len(self._rows))
 
-    def produce(self, topic: str, key: bytes, value: bytes | None, header: bytes, old: bytes | None = None) -> None:
+    def produce(
+        self, topic: str, key: bytes, value: bytes | None, header: bytes, old: bytes | EventParts | None = None
+    ) -> None:
         """Add a record to the open Kafka transaction, opening one if there is none; waits while the queue is full.
 
         Args:
             topic, key, value, header: the record; the topic's history, if it has one, gets a record as well.
-            old: the row before the change, for the history or the envelope.
+            old: the row before the change, for the history or the envelope; or the other parts of an event.
 
         Raises:
             TopicRefused: the record is larger than the topic takes.
             TopicUnavailable: the Kafka transaction cannot go on.
         """
+        if isinstance(old, EventParts):
+            self._add_event(topic, key, value, header, old)
+            return
         if self._envelopes is not None:
             for enveloped, marked in self._envelopes.values(key, value, header, old):
                 self._add(topic, key, enveloped, marked)
@@ -111,25 +119,52 @@ class KafkaPublisher(TransactionalProducer):
         if self._history is not None and (history := self._history.topics.get(topic)) is not None:
             self._add(history, key, self._history.value(value, header, old), header)
 
+    def _add_event(self, topic: str, key: bytes, value: bytes | None, header: bytes, event: EventParts) -> None:
+        """Add an event of an outbox, which has no history and no envelope, and maybe no key."""
+        first = self._first
+        if topic not in first.never_complete:  # so ``produce_all`` brings every event here
+            first.never_complete.add(topic)
+            first.complete.discard(topic)
+        partition = -1
+        if not event.has_key:
+            try:
+                partition = first.partition(topic, event.event_id)
+            except KafkaException as error:
+                raise self._error("list_topics", error) from error
+        headers = [(HEADER_NAME, header), *event.headers]
+        self._enqueue(topic, key if event.has_key else None, value, headers, partition)
+
     def produce_all(self, records: Iterable[Ready]) -> None:
         """Produce these records as ``produce`` does: at least one, each with a header."""
-        if self._history is not None or self._envelopes is not None:
+        if self._history is not None:
             for record in records:
                 self.produce(*record)
             return
+        if self._envelopes is None:
+            self._add_all(records)
+            return
+        rest = iter(records)
+        while some := list(islice(rest, _ENVELOPES_AT_ONCE)):
+            self._add_all(self._envelopes.records(some))
+
+    def _add_all(self, records: Iterable[Ready]) -> None:
+        """Add these records as ``_add`` does."""
         if not self._open:
             self._begin()
         # The hot loop: it calls librdkafka directly, because one Python call more per record costs throughput
         send, topics, complete = self._send, self._topics, self._first.complete
-        for topic, key, value, header, _ in records:
+        for topic, key, value, header, old in records:
             if topic not in complete:
-                self.produce(topic, key, value, header)
+                if isinstance(old, EventParts):
+                    self._add_event(topic, key, value, header, old)
+                else:
+                    self._add(topic, key, value, header)
                 continue
             topics.add(topic)
             try:
                 send(topic, value, key, -1, None, None, 0, [("cdc", header)])
             except (BufferError, KafkaException):
-                self.produce(topic, key, value, header)  # try again where a full queue is waited for, errors translated
+                self._add(topic, key, value, header)  # try again where a full queue is waited for, errors translated
 
     def bury(self, topic: str, partition: int, key: bytes, header: bytes) -> None:
         """Add a tombstone to this partition, where the key does not belong; otherwise as ``produce``."""

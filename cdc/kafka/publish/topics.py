@@ -267,6 +267,15 @@ def history_message_bytes(topics: TopicsConfig) -> int:
     return 2 * topics.max_message_bytes + 65_536
 
 
+def event_settings(topics: TopicsConfig) -> dict[str, str]:
+    """Returns the topic-level settings of a topic of events. How long events stay is the brokers' default, or yours."""
+    return {
+        "cleanup.policy": "delete",
+        "min.insync.replicas": str(topics.min_insync_replicas),
+        "max.message.bytes": str(topics.max_message_bytes),
+    }
+
+
 def bookkeeping_settings(topics: TopicsConfig) -> dict[str, str]:
     """Returns the topic-level settings of ``__progress`` and ``__schemas``.
 

@@ -188,12 +188,14 @@ class TransactionalProducer:
 
     def _add(self, topic: str, key: bytes, value: bytes | None, header: bytes, partition: int = -1) -> None:
         """Add a record to the open Kafka transaction, opening one if there is none; waits while the queue is full."""
+        self._enqueue(topic, key, value, [(HEADER_NAME, header)] if header else None, partition)
+
+    def _enqueue(self, topic: str, key: bytes | None, value: bytes | None, headers: Any, partition: int) -> None:
         if not self._open:
             self._begin()
-        headers: Any = [(HEADER_NAME, header)] if header else None
         self._topics.add(topic)
         if topic not in self._first.complete:
-            self._await_first(topic, key, partition)
+            self._await_first(topic, key or b"", partition)
         while True:
             try:
                 self._send(topic, value, key, partition, None, None, 0, headers)
@@ -202,8 +204,9 @@ class TransactionalProducer:
                 self._wait_for_room()
             except KafkaException as error:
                 if error.args[0].code() in TOO_LARGE:
-                    size = len(key) + len(value or b"") + len(header)
-                    raise self._too_large(topic, key, header, f"{size} bytes") from error
+                    header = headers[0][1] if headers else b""
+                    size = len(key or b"") + len(value or b"") + sum(len(text) for _, text in headers or ())
+                    raise self._too_large(topic, key or b"", header, f"{size} bytes") from error
                 raise self._error("produce", error) from error
 
     def _await_first(self, topic: str, key: bytes, partition: int) -> None:

@@ -10,6 +10,7 @@ from cdc.base.compiled import language
 from cdc.base.config import Config
 from cdc.base.errors import CdcError
 from cdc.bridge.capture.copy_both import CopyBoth
+from cdc.bridge.scope.outboxes import find_outboxes
 from cdc.bridge.scope.topics import history_topics, state_topic, topic_specifications
 from cdc.bridge.source.catalog import find_others, find_tables, out_of_line, unmatched
 from cdc.bridge.source.connect import LOOK_S, connect, describe
@@ -83,13 +84,19 @@ def check_source(config: Config) -> tuple[list[Finding], tuple[TableInfo, ...]]:
             is_needed = not usable or info.qualified_name in source.tables
             findings += check_table(info, rights, facts.role, has_out_of_line=stored.get(info.oid), is_needed=is_needed)
         tables = usable or tables
+        outboxes: tuple[TableInfo, ...] = ()
+        with failing(findings, "outbox"):
+            outboxes = find_outboxes(conn, config)
+            findings += [
+                Finding("OK", f"outbox {each.qualified_name}", "its new rows become events") for each in outboxes
+            ]
         if usable:  # PostgreSQL refuses updates of a published table without a replica identity, so leave those out
             findings += check_publication(
                 inspect_publication(conn, source.publication),
                 name=source.publication,
                 mode=source.publication_mode,
-                tables=usable,
-                rights=rights,
+                tables=(*usable, *outboxes),
+                rights={**rights, **table_rights(conn, outboxes)},
                 facts=facts,
             )
     return findings, tables

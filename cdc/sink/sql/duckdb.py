@@ -4,17 +4,17 @@ DuckDB's casts round (``1.5`` becomes the integer 2) and drop what they do not k
 is checked here, and the server gets only texts that it reads as exactly that value. What lies beyond a type's range,
 the cast refuses.
 
-Rows go to the server as one list for each column, which a statement unnests: row by row, DuckDB takes a hundred times
-as long.
+Rows go to the server column by column, and a statement unnests them: row by row, DuckDB takes a hundred times as long.
+A column without a NULL is one text that DuckDB splits, which takes it two thirds of the time of a list.
 
 https://duckdb.org/docs/stable/sql/data_types/overview
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from operator import itemgetter, methodcaller
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,8 +26,8 @@ from cdc.contract.kinds import FLOATS, Kind, kind_of
 from cdc.contract.pgtypes import quote_identifier
 from cdc.sink.replica import Lack, NameRules, ReplicaName
 from cdc.sink.sql.control import TABLES
-from cdc.sink.sql.dialect import Blame, Explained, StorageForm, StoredColumn, StoredTable, array_form
-from cdc.sink.sql.exact_texts import Texts, is_wider
+from cdc.sink.sql.dialect import Blame, Conversion, Explained, StorageForm, StoredColumn, StoredTable, array_form
+from cdc.sink.sql.exact_texts import Texts, is_wider, then
 from cdc.sink.sql.files import ANOTHER_FILE, NO_MEMORY, NO_PLACE, NO_ROOM, SideLock, StateFile, unwritable
 
 _DIALECT: Final = Dialect()
@@ -65,25 +65,34 @@ _MESSAGES: Final = (
 """What some of them mean, by their words: DuckDB has no codes."""
 
 
+_SOURCE: Final = "\0"
+"""Stands in a statement for the texts of a column."""
+_BETWEEN: Final = "\0,"
+_JOINED: Final = "string_split(?, chr(0) || ',')"
+_LISTED: Final = "CAST(? AS VARCHAR[])"
+
 _TEXTS: Final = Texts("VARCHAR")
 
 
-def _moment(plain: re.Pattern[str], what: str, text: str) -> str:
+def _moment(plain: Conversion, text: str) -> str:
     if not text.endswith(" BC"):
-        return _TEXTS.matching(plain, what, text)
-    date, *rest = _TEXTS.matching(plain, what, text.removesuffix(" BC")).split(" ")
+        return str(plain.one(text))
+    date, *rest = str(plain.one(text.removesuffix(" BC"))).split(" ")
     return " ".join([date, "(BC)", *rest])
 
 
-def _moments(time: str, what: str) -> Callable[[str], str]:
-    return partial(_moment, re.compile(rf"-?infinity|[0-9]{{4,7}}-[0-9]{{2}}-[0-9]{{2}}{time}"), what)
+def _moments(time: str, what: str) -> Conversion:
+    plain = _TEXTS.checked(rf"-?infinity|[0-9]{{4,7}}-[0-9]{{2}}-[0-9]{{2}}{time}", what)
+    one = partial(_moment, plain)
+
+    def many(texts: Sequence[str]) -> Sequence[str]:
+        return [*map(one, texts)] if any(map(_BEFORE_CHRIST, texts)) else plain.many(texts)
+
+    return Conversion(one, many)
 
 
-def _hexadecimal(text: str) -> str:
-    return _TEXTS.matching(_HEX, "the hexadecimal form of bytes", text)[2:]
-
-
-_HEX: Final = re.compile(r"\\x(?:[0-9a-f]{2})*")
+_BEFORE_CHRIST: Final = methodcaller("endswith", " BC")
+_HEX: Final = _TEXTS.checked(r"\\x(?:[0-9a-f]{2})*", "the hexadecimal form of bytes")
 _TIME: Final = r" [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
 _INTEGER: Final = _TEXTS.checked("-?[0-9]+", "a whole number")
 _TEXT: Final = StorageForm(_TEXTS.sql)
@@ -100,7 +109,7 @@ DUCKDB_FORMS: Final[Mapping[Kind, StorageForm]] = {
     Kind.DATE: StorageForm("DATE", _moments("", "a date")),
     Kind.TIMESTAMP: StorageForm("TIMESTAMP", _moments(_TIME, "a timestamp")),
     Kind.TIMESTAMPTZ: StorageForm("TIMESTAMP WITH TIME ZONE", _moments(rf"{_TIME}\+00", "a timestamp in UTC")),
-    Kind.BYTES: StorageForm("BLOB", _hexadecimal),
+    Kind.BYTES: StorageForm("BLOB", then(_HEX, itemgetter(slice(2, None)))),
     **dict.fromkeys((Kind.DOCUMENT, Kind.ASCII, Kind.TEXT), _TEXT),
 }
 
@@ -204,9 +213,18 @@ class DuckdbDialect:
 
     def load(self, connection: sa.Connection, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         """Runs a statement for all rows at once."""
-        columns = zip(*rows, strict=True)
-        texts = [[None if value is None else str(value) for value in column] for column in columns]
-        connection.exec_driver_sql(statement, tuple(texts))
+        first, *others = statement.split(_SOURCE)
+        sources: list[str] = []
+        texts: list[str | list[str | None]] = []
+        for column in zip(*rows, strict=True):
+            if set(map(type, column)) == {str}:
+                sources.append(_JOINED)
+                texts.append(_BETWEEN.join(column))
+            else:
+                sources.append(_LISTED)
+                texts.append([None if value is None else str(value) for value in column])
+        parts = [first, *(each for pair in zip(sources, others, strict=True) for each in pair)]
+        connection.exec_driver_sql("".join(parts), tuple(texts))
 
     def explain(self, error: BaseException) -> Explained:
         """Returns what an error of the driver means."""
@@ -227,7 +245,7 @@ class DuckdbDialect:
 
 def _unnested(column: sa.Column[Any]) -> str:
     sql = column.type.compile(dialect=_DIALECT)
-    texts = "unnest(CAST(? AS VARCHAR[]))"
+    texts = f"unnest({_SOURCE})"
     return f"unhex({texts})" if sql == "BLOB" else f"CAST({texts} AS {sql})"
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 from cdc.contract.kinds import Kind, kind_of
-from cdc.sink.sql.dialect import StorageForm
+from cdc.sink.sql.dialect import Conversion, StorageForm
 
 _SCALED: Final = re.compile(r"[A-Za-z]+\(([0-9]+),([0-9]+)\)")
 
@@ -30,14 +30,22 @@ class Texts(NamedTuple):
             )
         return text
 
-    def checked(self, pattern: str, what: str) -> Callable[[str], str]:
-        """Returns what checks a text.
+    def checked(self, pattern: str, what: str) -> Conversion:
+        """Returns what checks texts.
 
         Args:
-            pattern: matches each whole text that the column holds.
+            pattern: matches each whole text that the column holds, and no NUL.
             what: what such a text is, in words.
         """
-        return partial(self.matching, re.compile(pattern), what)
+        # No text has a NUL, so it shows where each one ends. Possessive: nothing to come back to for each of them
+        whole = re.compile(rf"(?:(?:{pattern})\0)*+")
+
+        def many(texts: Sequence[str]) -> Sequence[str]:
+            if whole.fullmatch("\0".join([*texts, ""])) is None:
+                raise ValueError(f"a text is not {what}")
+            return texts
+
+        return Conversion(partial(self.matching, re.compile(pattern), what), many)
 
     def decimals(self, sql_type: str, *, digits: int, scale: int) -> StorageForm | None:
         """Returns how a column holds numbers of a fixed precision; None for other types, and for too many digits.
@@ -74,6 +82,10 @@ def is_wider(wider: Mapping[str, Collection[str]], made: str, stored: str) -> bo
     return narrow[2] == wide[2] and int(narrow[1]) <= int(wide[1])
 
 
-def then(first: Callable[[str], str], second: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Returns what checks a text with one and makes the driver's value of it with the other."""
-    return lambda text: second(first(text))
+def then(first: Callable[[str], str], second: Callable[[str], Any]) -> Conversion:
+    """Returns what checks texts with one and makes the driver's values of them with the other."""
+
+    def many(texts: Sequence[str]) -> Sequence[Any]:
+        return [*map(second, first.many(texts) if isinstance(first, Conversion) else map(first, texts))]
+
+    return Conversion(lambda text: second(first(text)), many)

@@ -1,8 +1,8 @@
 """MariaDB as a replica: tables of InnoDB in the one database that ``sink.url`` names.
 
 Values go to the server as literals in statements of many rows, each checked here first: even in strict mode, MariaDB
-rounds a fraction and cuts spaces without an error. What it warns of is an error, too. A number is never written as a
-string, because MariaDB compares the two as floating point numbers.
+rounds a fraction and cuts spaces without an error. What it warns of is an error, too. A number of a key is never
+written as a string, because MariaDB compares the two as floating point numbers.
 
 MariaDB commits at each change of a table. ``registry.py`` says in which order that does no harm.
 
@@ -106,7 +106,7 @@ _TEXTS: Final = Texts("LONGTEXT")
 _DATE: Final = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _MOMENT: Final = rf"{_DATE} [0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(?:\.[0-9]{{1,6}})?"
 _YEARS: Final = "of the years 1 to 9999"
-_NUMBER: Final = _TEXTS.checked("-?[0-9][^IN]*", "a finite number")
+_NUMBER: Final = _TEXTS.checked(r"-?[0-9][^IN\0]*", "a finite number")
 _INTEGER: Final = then(_TEXTS.checked("-?[0-9]+", "a whole number"), int)
 _TEXT: Final = StorageForm("longtext" + _BINARY)
 
@@ -209,7 +209,8 @@ class MariadbDialect:
         text = array_form(kind, _TEXT.sql) if is_array else _TEXT
         scaled = None if is_array else _TEXTS.decimals(sql_type, digits=_MOST_DIGITS, scale=_MOST_PLACES)
         if scaled is not None and scaled.value is not None:
-            made = StorageForm(scaled.sql.lower(), then(scaled.value, Decimal))
+            # A column takes all digits of a string; a comparison would not
+            made = StorageForm(scaled.sql.lower(), then(scaled.value, Decimal) if of_key else scaled.value)
         else:
             # 0 and -0 are different keys in the topic and one to MariaDB
             made = text if is_array or (of_key and kind in FLOATS) else MARIADB_FORMS[kind]
@@ -264,7 +265,7 @@ class MariadbDialect:
     def load(self, connection: sa.Connection, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         """Runs a statement for all rows, as many at a time as the server takes."""
         head, row, between, tail = statement.split("\0")
-        texts = (row % tuple(map(_literal, each)) for each in rows)
+        texts = map(row.__mod__, zip(*map(_literals, zip(*rows, strict=True)), strict=True))
         most = _MOST_KEYS if between == " OR " else len(rows)
         for part in self._parts(texts, most, len((head + tail).encode()), len(between)):
             connection.exec_driver_sql(f"{head}{between.join(part)}{tail}", execution_options={"no_parameters": True})
@@ -361,6 +362,21 @@ def _literal(value: Any) -> str:
     if isinstance(value, bytes):
         return f"x'{value.hex()}'"
     return format(value, "f") if isinstance(value, Decimal) else str(value)
+
+
+def _literals(values: Sequence[Any]) -> Sequence[str]:
+    """Returns the values of a column as they stand in statements; those of an ordinary column all at once."""
+    types = set(map(type, values))
+    if types == {int}:
+        return [*map(str, values)]
+    if types == {str} and len(texts := _quoted_texts(values)) == len(values):
+        return texts
+    return [*map(_literal, values)]
+
+
+def _quoted_texts(texts: Sequence[str]) -> Sequence[str]:
+    joined = "\0".join(texts).replace("\\", "\\\\").replace("'", "''").replace("\0", "'\0'")
+    return f"'{joined}'".split("\0")
 
 
 def _named(table: sa.Table) -> str:

@@ -23,7 +23,7 @@ from cdc.base.errors import ReplicaRefused
 from cdc.contract.kinds import FLOATS, INTEGERS, Kind, kind_of
 from cdc.sink.replica import Lack, NameRules, ReplicaName
 from cdc.sink.sql.control import TABLES
-from cdc.sink.sql.dialect import Blame, Explained, StorageForm, StoredColumn, StoredTable, array_form
+from cdc.sink.sql.dialect import Blame, Conversion, Explained, StorageForm, StoredColumn, StoredTable, array_form
 from cdc.sink.sql.files import ANOTHER_FILE, NO_MEMORY, NO_PLACE, NO_ROOM, SideLock, unwritable
 
 _OLDEST: Final = (3, 37)
@@ -67,6 +67,13 @@ def _int(text: str) -> int:
     return number
 
 
+def _ints(texts: Sequence[str]) -> Sequence[int]:
+    numbers = [*map(int, texts)]
+    if numbers and not -(1 << 63) <= min(numbers) <= max(numbers) < 1 << 63:
+        raise ValueError("a number does not fit into 64 bits")
+    return numbers
+
+
 def _float(text: str) -> float | str:
     return text if text == "NaN" else float(text)
 
@@ -78,7 +85,7 @@ def _bytes(text: str) -> bytes:
 
 
 _TEXT: Final = StorageForm("TEXT")
-_INTEGER: Final = StorageForm("INTEGER", _int)
+_INTEGER: Final = StorageForm("INTEGER", Conversion(_int, _ints))
 _ANY: Final = StorageForm("ANY", _float)
 
 SQLITE_FORMS: Final[Mapping[Kind, StorageForm]] = {

@@ -122,12 +122,13 @@ class Script:
         found: what is answered to each question for a table, before the usual answer.
     """
 
-    def __init__(self, *batches: list[bytes], beside: type[Idle] = Idle) -> None:
+    def __init__(self, *batches: list[bytes], beside: type[Idle] = Idle, keeps_whole: bool = False) -> None:
         self.batches = list(batches)
         self.journal: list[object] = []
         self.stop = threading.Event()
         self.fail_commit = False
         self.is_open = self.is_busy = False
+        self.keeps_whole = keeps_whole
         self.readings: list[Reading | None] = []
         self.found: list[FoundRelation | None] = []
         engine = Engine(resume=RESUME, xid=0, counts=CountsByTable(), touched=TouchedKeys())
@@ -252,6 +253,20 @@ def test_what_came_while_busy_is_one_kafka_transaction() -> None:
 def test_a_drained_stream_inside_a_transaction_waits_for_its_end() -> None:
     script = Script([begin(200), RELATION, insert(1)], [], [insert(2), commit(200)], [])
     assert [each for each in script.run() if isinstance(each, Progress)] == [Progress(LSN(210), None, 0, SOURCE)]
+
+
+@pytest.mark.parametrize(("keeps_whole", "ends"), [(False, [100, 310]), (True, [210, 310])])
+def test_a_full_kafka_transaction_ends_after_a_commit_of_the_source_if_it_keeps_these_whole(
+    keeps_whole: bool, ends: list[int]
+) -> None:
+    script = Script(
+        [begin(200), RELATION, *[insert(1)] * 50_000],
+        [insert(2), commit(200), begin(300), insert(3), insert(4)],
+        [commit(300)],
+        [],
+        keeps_whole=keeps_whole,
+    )
+    assert [each.lsn for each in script.run() if isinstance(each, Progress)] == list(map(LSN, ends))
 
 
 def test_stopping_inside_a_transaction_publishes_its_first_part_and_says_so() -> None:

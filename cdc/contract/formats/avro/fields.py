@@ -133,6 +133,11 @@ class FieldsReader:
         self._template = b"{" + b",".join(members) + b"}"
         self._compiled = _compiled(self._fields)
 
+    @property
+    def compiled(self) -> Any:
+        """A reader in C that makes the same objects, and declines some records; None if it was not compiled."""
+        return self._compiled
+
     def read(self, value: bytes, place: int) -> tuple[bytes, int]:
         """Returns the object of the record that begins at a place, and the place after it.
 

@@ -49,6 +49,8 @@ class AvroForm(enum.Enum):
     DOCUMENT = "document"
     """A JSON document, which is a string whose text becomes a part of the object."""
     STRING = "string"
+    ZONED = "zoned"
+    """A timestamp in UTC as Debezium writes it, with ``precision`` digits after the second; only envelopes have it."""
 
 
 AVRO_FORMS: Final[Mapping[Kind, AvroForm]] = {
@@ -87,6 +89,7 @@ _IN_C: Final = {
     AvroForm.TIMESTAMP: 9,
     AvroForm.TIMESTAMPTZ: 10,
     AvroForm.BYTES: 11,
+    AvroForm.ZONED: 12,
 }
 """The numbers by which ``_avro_rows.pyx`` knows the forms that it writes and reads; it leaves all others to Python."""
 _ARRAY_IN_C: Final = 32

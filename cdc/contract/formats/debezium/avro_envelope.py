@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final, cast
 
 import msgspec
 
+from cdc.base.compiled import twin
 from cdc.contract.formats.avro.binary import varint
 from cdc.contract.formats.avro.fields import NULL_BRANCH, VALUE_BRANCH, FieldsReader
 from cdc.contract.formats.avro.reader import AvroReader
@@ -41,6 +42,11 @@ class AvroEnvelope:
         self._source = _string(source.version) + _string(CONNECTOR) + _string(source.name)
         self._database = _string(source.database)
         self._table = _string(table.namespace) + _string(table.name)
+
+    @property
+    def parts(self) -> tuple[bytes, ...]:
+        """What the module in C puts together."""
+        return self._head, self._source, self._database, self._table
 
     def around(self, op: bytes, before: bytes | None, after: bytes | None, stamp: Stamp, now_ns: int) -> bytes:
         """Returns the envelope around the rows before and after a change.
@@ -101,19 +107,34 @@ class AvroEnvelopeReader:
         ValueError: this version of cdc does not write such envelopes.
     """
 
-    __slots__ = ("_rest", "_rows")
+    __slots__ = ("_compiled", "_rest", "_rows")
 
     def __init__(self, table: TableSchema, modes: DebeziumModes, schema: str) -> None:
         if not is_same_schema(schema, envelope_schema(table, modes)):
             raise ValueError("an envelope with a schema that a newer version of cdc writes")
         self._rows = row_reader(table, modes)
         self._rest = FieldsReader(map(read_field, connect_schema(table, modes)["fields"][2:]))
+        module, rows = twin("cdc.contract.formats.debezium._envelopes"), self._rows.compiled
+        self._compiled: Any = None if module is None or rows is None else module.AvroEnvelopeReader(rows)
 
     def json(self, value: bytes) -> bytes | None:
         """Returns the row as the object that the topic contract describes; None if the envelope deletes it.
 
         Raises:
             ValueError: not such an envelope; the message says what is wrong.
+        """
+        found = self.in_c(value)
+        return self.in_python(value) if found is None else found
+
+    def in_c(self, value: bytes) -> bytes | None:
+        """Returns the same object, made in C; None if the value is damaged or unusual, or nothing was compiled."""
+        return None if self._compiled is None else cast("bytes | None", self._compiled.json(value))
+
+    def in_python(self, value: bytes) -> bytes | None:
+        """Returns the same object, or says what is wrong with the value.
+
+        Raises:
+            ValueError: as ``json`` does.
         """
         check_head(value)
         _, place = self._row(value, HEAD_BYTES)

@@ -34,7 +34,7 @@ from cdc.contract.formats.debezium import texts
 from cdc.contract.formats.debezium.avro_schema import row_fields
 from cdc.contract.formats.debezium.rows import problem_of_type
 from cdc.contract.formats.debezium.texts import BeyondDebezium
-from cdc.contract.formats.debezium.types import DebeziumType, contract_reader, debezium_type
+from cdc.contract.formats.debezium.types import DebeziumType, InC, contract_reader, debezium_type
 from cdc.contract.formats.format import NOT_ENCODABLE
 from cdc.contract.pgtypes import sql_type
 from cdc.contract.record import DebeziumModes, TableSchema
@@ -62,6 +62,9 @@ _encode = msgspec.json.encode
 def _plain_type(of: str, found: DebeziumType) -> AvroType | None:
     """Returns the type of ``format: avro`` that has the same bytes; None if none has."""
     plain = avro_type(of)
+    form, places = found.in_c
+    if form is InC.ZONED:
+        return plain._replace(form=AvroForm.ZONED, precision=places, scale=0)
     element = found.schema.get("items", found.schema)
     if plain.is_array != (found.schema["type"] == "array") or (plain.is_array and not element["optional"]):
         return None

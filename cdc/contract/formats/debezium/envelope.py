@@ -10,44 +10,58 @@ one Kafka transaction. Only the null value deletes for compaction, and for reade
 changed key is, as in Debezium, a delete of the old key and an insert under the new one.
 
 The header of an envelope says in which modes it was written, so that no reader has to guess: ``envelope=…``.
+
+``_envelopes.pyx`` does the same in C for ordinary records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 import msgspec
 import orjson
 
+from cdc.base.compiled import twin
 from cdc.contract.change import Column
 from cdc.contract.debezium_modes import mark_of, modes_of
 from cdc.contract.formats.debezium.rows import DebeziumReader, DebeziumWriter
 from cdc.contract.formats.debezium.schema import embedded_schema
 from cdc.contract.formats.debezium.source import CONNECTOR, EventSource, place_of
-from cdc.contract.formats.format import RowWriter
+from cdc.contract.formats.format import NOT_ENCODABLE, RowWriter
 from cdc.contract.formats.json_format import JSON
+from cdc.contract.formats.values import Converter, converter, number, plain, text
 from cdc.contract.header import Stamp, enveloped, stamp_of
-from cdc.contract.record import DebeziumModes, TableSchema
+from cdc.contract.kinds import Kind, kind_of_column
+from cdc.contract.record import DebeziumModes, EventParts, FormatName, Ready, TableSchema
+
+_MODULE: Final = "cdc.contract.formats.debezium._envelopes"
+_IN_C: Final[Mapping[Converter, int]] = {number: 1, text: 2, plain: 2}
+"""The numbers by which the module in C knows how a key's column is read; it leaves all others to Python."""
 
 
-class _Around(Protocol):
-    """Makes the envelope around the rows before and after a change; rows that are not there are None."""
+class _Envelope(Protocol):
+    """Makes the envelopes of one definition."""
 
-    def __call__(self, op: bytes, before: bytes | None, after: bytes | None, stamp: Stamp, now_ns: int) -> bytes: ...
+    def around(self, op: bytes, before: bytes | None, after: bytes | None, stamp: Stamp, now_ns: int) -> bytes:
+        """Returns the envelope around the rows before and after a change; rows that are not there are None."""
+
+    @property
+    def parts(self) -> tuple[bytes, ...]:
+        """What the module in C puts together."""
 
 
 class _Enveloped(NamedTuple):
     """How the envelopes of one definition are made.
 
     Attributes:
-        around: makes an envelope.
+        envelope: makes an envelope.
         writer, key, places: make ``before`` of a key: its columns, and their places in the row.
         width: the number of columns.
         mark: the modes, for the header.
     """
 
-    around: _Around
+    envelope: _Envelope
     writer: RowWriter
     key: tuple[Column, ...]
     places: tuple[int, ...]
@@ -69,6 +83,8 @@ class EnvelopeMaker:
         self._source = EventSource(version, name, database)
         self._clock = clock
         self._known: dict[bytes, _Enveloped] = {}
+        self._in_c = twin(_MODULE)
+        self._known_in_c: dict[bytes, Any] = {}
         self._moved: tuple[bytes, bytes] | None = None
 
     def learn(self, schema: TableSchema, columns: Sequence[Column], modes: DebeziumModes) -> None:
@@ -79,16 +95,35 @@ class EnvelopeMaker:
             columns: its columns, as the stream described them.
             modes: how its values are written.
         """
-        around, writer = _parts(schema, columns, modes, self._source)
+        envelope, writer = _parts(schema, columns, modes, self._source)
         places = {column.name: place for place, column in enumerate(columns)}
-        self._known[schema.fingerprint.encode()] = _Enveloped(
-            around=around,
+        fingerprint = schema.fingerprint.encode()
+        self._known[fingerprint] = known = _Enveloped(
+            envelope=envelope,
             writer=writer,
             key=tuple(columns[places[name]] for name in schema.key),
             places=tuple(places[name] for name in schema.key),
             width=len(columns),
             mark=mark_of(modes).encode(),
         )
+        self._known_in_c[fingerprint] = _compiled(known, schema.format)
+
+    def records(self, ready: list[Ready]) -> list[Ready]:
+        """Returns the records to be written for those that are ready, as ``values`` makes them one by one."""
+        made: list[Ready] = []
+        place = 0
+        while place < len(ready):
+            if self._in_c is not None:
+                place = self._in_c.take_records(ready, place, made, self._known_in_c, self._moved, self._clock)
+                if place == len(ready):
+                    break
+            topic, key, value, header, old = ready[place]
+            if isinstance(old, EventParts):  # an event of an outbox leaves as it is
+                made.append(ready[place])
+            else:
+                made += [(topic, key, each, marked, None) for each, marked in self.values(key, value, header, old)]
+            place += 1
+        return made
 
     def values(
         self, key: bytes, value: bytes | None, header: bytes, old: bytes | None
@@ -115,23 +150,36 @@ class EnvelopeMaker:
             before = old or _of_key(known, key)
             if before is None:
                 return ((None, header),)
-            return (known.around(b"d", before, None, stamp, self._clock()), marked), (None, header)
+            return (known.envelope.around(b"d", before, None, stamp, self._clock()), marked), (None, header)
         if op == b"u" and (lsn, seq) == self._moved:
             op, old = b"c", None
-        return ((known.around(op, old, value, stamp, self._clock()), marked),)
+        return ((known.envelope.around(op, old, value, stamp, self._clock()), marked),)
 
 
 def _parts(
     schema: TableSchema, columns: Sequence[Column], modes: DebeziumModes, source: EventSource
-) -> tuple[_Around, RowWriter]:
+) -> tuple[_Envelope, RowWriter]:
     """Returns what makes the envelopes of a definition, and what writes its rows."""
     if schema.format == "json":
-        return _JsonEnvelope(schema, modes, source).around, DebeziumWriter(columns, modes)
+        return _JsonEnvelope(schema, modes, source), DebeziumWriter(columns, modes)
     # Only who writes Avro pays for its import
     from cdc.contract.formats.debezium.avro_envelope import AvroEnvelope
     from cdc.contract.formats.debezium.avro_rows import DebeziumAvroWriter
 
-    return AvroEnvelope(schema, source).around, DebeziumAvroWriter(columns, modes, schema.written[-1].text)
+    return AvroEnvelope(schema, source), DebeziumAvroWriter(columns, modes, schema.written[-1].text)
+
+
+def _compiled(known: _Enveloped, format_name: FormatName) -> Any:
+    """Returns what makes the same envelopes in C; None if it was not compiled."""
+    module, rows = twin(_MODULE), known.writer.compiled
+    if module is None or rows is None or not known.key:
+        return None
+    key = [
+        (orjson.dumps(column.name), place, _IN_C.get(converter(column), 0))
+        for column, place in zip(known.key, known.places, strict=True)
+    ]
+    make = module.JsonEnvelope if format_name == "json" else module.AvroEnvelope
+    return make(enveloped(b"", known.mark), rows, key, known.envelope.parts)
 
 
 class _JsonEnvelope:
@@ -141,15 +189,18 @@ class _JsonEnvelope:
 
     def __init__(self, schema: TableSchema, modes: DebeziumModes, source: EventSource) -> None:
         fields = {"version": source.version, "connector": CONNECTOR, "name": source.name}
-        self._before = b'{"before":'
-        if modes.schemas:
-            self._before = b'{"schema":' + embedded_schema(schema, modes) + b',"payload":' + self._before
+        self._before, self._end = _around_payload(schema, modes)
         self._source = b',"source":' + orjson.dumps(fields)[:-1]
         self._database = b'","db":' + orjson.dumps(source.database) + b',"sequence":'
         self._table = b',"schema":' + orjson.dumps(schema.namespace) + b',"table":' + orjson.dumps(schema.name)
-        self._end = b"}}" if modes.schemas else b"}"
+
+    @property
+    def parts(self) -> tuple[bytes, ...]:
+        """What the module in C puts together."""
+        return self._before, self._source, self._database, self._table, self._end
 
     def around(self, op: bytes, before: bytes | None, after: bytes | None, stamp: Stamp, now_ns: int) -> bytes:
+        """Returns the envelope around the rows before and after a change; rows that are not there are None."""
         position, sequence, transaction, micros = place_of(op, stamp)
         return (
             b'%b%b,"after":%b%b,"ts_ms":%d,"snapshot":"%b%b"%b","ts_us":%d,"ts_ns":%d%b,"txId":%b,"lsn":%d,'
@@ -177,15 +228,27 @@ class _JsonEnvelope:
         )
 
 
+def _around_payload(schema: TableSchema, modes: DebeziumModes) -> tuple[bytes, bytes]:
+    """Returns what precedes the row before a change, and what ends an envelope."""
+    before = b'{"before":'
+    if modes.schemas:
+        return b'{"schema":' + embedded_schema(schema, modes) + b',"payload":' + before, b"}}"
+    return before, b"}"
+
+
 def _of_key(known: _Enveloped, key: bytes) -> bytes | None:
     """Returns ``before`` of a row of which only the key is known; None if the bytes are not a key of this table."""
     texts = JSON.key_texts(known.key, key)
     if texts is None:
         return None
     row: list[bytes | None] = [None] * known.width
-    for place, text in zip(known.places, texts, strict=True):
-        row[place] = text
-    return known.writer.encode(tuple(row))
+    for place, column, text_of in zip(known.places, known.key, texts, strict=True):
+        is_boolean = kind_of_column(column).kind is Kind.BOOL  # in arrays, too
+        row[place] = text_of.replace(b"true", b"t").replace(b"false", b"f") if is_boolean else text_of
+    try:
+        return known.writer.encode(tuple(row))
+    except NOT_ENCODABLE:
+        return None
 
 
 class _Payload(msgspec.Struct, gc=False):
@@ -215,18 +278,35 @@ class EnvelopeReader:
         ValueError: there are no such modes.
     """
 
-    __slots__ = ("_has_schema", "_rows")
+    __slots__ = ("_compiled", "_has_schema", "_rows")
 
     def __init__(self, schema: TableSchema, mark: bytes) -> None:
         modes = modes_of(mark.decode())
         self._has_schema = modes.schemas
         self._rows = DebeziumReader(schema, modes)
+        module, rows = twin(_MODULE), self._rows.compiled
+        self._compiled: Any = None
+        if module is not None and rows is not None:
+            self._compiled = module.JsonEnvelopeReader(rows, *_around_payload(schema, modes))
 
     def json(self, value: bytes) -> bytes | None:
         """Returns the row as the object that the topic contract describes; None if the envelope deletes it.
 
         Raises:
             ValueError: not such an envelope; the message says what is wrong.
+        """
+        found = self.in_c(value)
+        return self.in_python(value) if found is None else found
+
+    def in_c(self, value: bytes) -> bytes | None:
+        """Returns the same object, made in C; None if the value is damaged or unusual, or nothing was compiled."""
+        return None if self._compiled is None else cast("bytes | None", self._compiled.json(value))
+
+    def in_python(self, value: bytes) -> bytes | None:
+        """Returns the same object, or says what is wrong with the value.
+
+        Raises:
+            ValueError: as ``json`` does.
         """
         try:
             payload = _decode_with_schema(value).payload if self._has_schema else _decode_payload(value)

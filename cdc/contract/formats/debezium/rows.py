@@ -1,13 +1,13 @@
 """Writes rows as ``before`` and ``after`` of Debezium's envelope, and reads them as the contract's objects. Pure.
 
 Both are JSON objects with a member for each column, in the same order. Only the values of some types differ. So a row
-is written by the same code, in Python and in C, with other converters.
+is written by the same code with other converters. ``_rows.pyx`` does the same in C for ordinary rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import orjson
@@ -15,13 +15,15 @@ import orjson
 from cdc.base.compiled import twin
 from cdc.contract.change import Column, Row
 from cdc.contract.formats.debezium.texts import BeyondDebezium
-from cdc.contract.formats.debezium.types import contract_reader, debezium_type
+from cdc.contract.formats.debezium.types import debezium_type, json_reader
 from cdc.contract.formats.format import NOT_ENCODABLE
 from cdc.contract.formats.objects import ObjectForm
 from cdc.contract.formats.values import text
 from cdc.contract.json_members import members
 from cdc.contract.pgtypes import sql_type
 from cdc.contract.record import DebeziumModes, TableSchema
+
+_MODULE: Final = "cdc.contract.formats.debezium._rows"
 
 
 class DebeziumWriter:
@@ -32,13 +34,14 @@ class DebeziumWriter:
         modes: how their values are written.
     """
 
-    __slots__ = ("_columns", "_documents", "_form", "_names", "_writers")
+    __slots__ = ("_columns", "_documents", "_form", "_in_c", "_names", "_writers")
 
     def __init__(self, columns: Sequence[Column], modes: DebeziumModes) -> None:
         types = [debezium_type(sql_type(column), modes) for column in columns]
         self._columns = tuple(columns)
         self._names = [column.name for column in columns]
         self._writers = [each.write for each in types]
+        self._in_c = [each.in_c for each in types]
         self._documents = tuple(i for i, each in enumerate(types) if each.is_document)
         self._form = ObjectForm(self._names, self._writers)
 
@@ -50,11 +53,11 @@ class DebeziumWriter:
     @property
     def compiled(self) -> Any:
         """A writer in C that makes the same objects, and declines some rows; None if it was not compiled."""
-        module = twin("cdc.contract.formats._objects")
+        module = twin(_MODULE)
         if module is None or not self._columns:
             return None
         writers = [_document_in_c if i in self._documents else each for i, each in enumerate(self._writers)]
-        return module.ObjectWriter([orjson.dumps(name) for name in self._names], writers)
+        return module.EventRowWriter([orjson.dumps(name) for name in self._names], writers, self._in_c)
 
     def encode(self, row: Row) -> bytes:
         """Returns the row's object.
@@ -104,12 +107,23 @@ class DebeziumReader:
         modes: how its values were written.
     """
 
-    __slots__ = ("_readers", "_template")
+    __slots__ = ("_in_c", "_readers", "_template")
 
     def __init__(self, schema: TableSchema, modes: DebeziumModes) -> None:
-        self._readers = tuple((each.name, contract_reader(each.sql_type, modes)) for each in schema.columns)
+        self._in_c = [debezium_type(each.sql_type, modes).in_c for each in schema.columns]
+        self._readers = tuple((each.name, json_reader(each.sql_type, modes)) for each in schema.columns)
         named = [orjson.dumps(each.name).replace(b"%", b"%%") + b":%b" for each in schema.columns]
         self._template = b"{" + b",".join(named) + b"}"
+
+    @property
+    def compiled(self) -> Any:
+        """A reader in C that makes the same objects, and declines some rows; None if it was not compiled."""
+        module = twin(_MODULE)
+        if module is None or not self._readers:
+            return None
+        return module.EventRowReader(
+            [(orjson.dumps(name), *in_c, read) for (name, read), in_c in zip(self._readers, self._in_c, strict=True)]
+        )
 
     def json(self, row: bytes | msgspec.Raw) -> bytes:
         """Returns the object that the topic contract describes.

@@ -177,6 +177,17 @@ def read_plain_money(raw: bytes) -> str:
     return f"{sign}${int(digits[:-3]):,}{digits[-3:]}"
 
 
+_is_float = re.compile(rb'-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|"(?:NaN|-?Infinity)"|null').fullmatch
+
+
+def checked_floats(raw: bytes) -> bytes:
+    """Returns an array of floats unchanged; a damaged one would be a text of another array."""
+    for each in elements(raw):
+        if _is_float(each) is None:
+            raise ValueError(f"not a float: {each[:60]!r}")
+    return raw
+
+
 # Dates and times.
 
 

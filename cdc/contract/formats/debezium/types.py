@@ -23,6 +23,7 @@ holds), the value is the server's text, too.
 
 from __future__ import annotations
 
+import enum
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
@@ -31,13 +32,31 @@ from cdc.contract.formats.arrays import array_literal, bare_elements, parse_arra
 from cdc.contract.formats.debezium import texts
 from cdc.contract.formats.debezium.texts import BeyondDebezium, Read, Write
 from cdc.contract.formats.values import boolean, converter_of, floating, number, number_array, plain, text
-from cdc.contract.kinds import Kind, kind_of
+from cdc.contract.kinds import FLOATS, Kind, kind_of
 from cdc.contract.record import DebeziumModes
 
 _WITH_MODIFIER: Final = re.compile(r'"?([a-z0-9_]+)"?(?:\((-?[0-9]+)(?:,(-?[0-9]+))?\))?')
 _OF_AN_EXTENSION: Final = re.compile(r'"(?:[^"]|"")*"\."([a-z]+)"')
 _MICROS: Final = 1_000_000
 _NANOS: Final = 1_000_000_000
+_MOST_DIGITS_IN_C: Final = 17
+_MOST_PLACES: Final = 6
+
+
+class InC(enum.IntEnum):
+    """The numbers by which ``_rows.pyx`` knows how values are written and read."""
+
+    OTHER = 0
+    """It leaves them to Python."""
+    DECIMAL = 1
+    ZONED = 2
+    DATE = 3
+    TIME = 4
+    TIMESTAMP = 5
+    BASE64 = 6
+    DOCUMENT = 7
+    NUMBERS = 8
+    TEXTS = 9
 
 
 class DebeziumType(NamedTuple):
@@ -48,12 +67,15 @@ class DebeziumType(NamedTuple):
         read: converts JSON, except null, back to the server's text; None if it is what the topic contract has, too.
         schema: Connect's schema, without ``optional`` and ``field``.
         is_document: whether the values are JSON documents.
+        in_c: what the module in C knows of them: a number, and a decimal's scale, the digits after a second, or the
+            units in one.
     """
 
     write: Write
     read: Read | None
     schema: Mapping[str, Any]
     is_document: bool = False
+    in_c: tuple[InC, int] = (InC.OTHER, 0)
 
 
 def debezium_type(sql_type: str, modes: DebeziumModes) -> DebeziumType:
@@ -66,10 +88,12 @@ def debezium_type(sql_type: str, modes: DebeziumModes) -> DebeziumType:
     is_by_name = element.startswith('"') and element not in ('"char"', '"bit"') and found.read is None
     schema = {"type": "array", "items": {**found.schema, "optional": True}}
     if kind in _NUMBERS:  # written as the topic contract does, unless the array is not flat
-        return DebeziumType(_flat(number_array), None, schema)
+        return DebeziumType(_flat(number_array), None, schema, in_c=(InC.NUMBERS, 0))
     # A flat array of what the topic contract has, too, is the same there
     read = None if found.read is None else _array_reader(found.read, delimiter)
-    return DebeziumType(_array_writer(found, delimiter, is_by_name=is_by_name), read, schema)
+    are_texts = read is None and delimiter == "," and found.write in (text, plain)
+    in_c = (InC.TEXTS if are_texts else InC.OTHER, 0)
+    return DebeziumType(_array_writer(found, delimiter, is_by_name=is_by_name), read, schema, in_c=in_c)
 
 
 def _element_of(element: str) -> str:
@@ -130,7 +154,8 @@ def _decimal(precision: int | None, scale: int, modes: DebeziumModes) -> Debeziu
         return DebeziumType(texts.write_variable, texts.read_variable, schema)
     parameters = {"scale": str(scale), "connect.decimal.precision": str(precision)}
     schema = _named("bytes", "org.apache.kafka.connect.data.Decimal", parameters=parameters)
-    return DebeziumType(texts.write_decimal(scale), texts.read_decimal(scale), schema)
+    in_c = (InC.DECIMAL if 0 <= scale <= _MOST_DIGITS_IN_C else InC.OTHER, scale)
+    return DebeziumType(texts.write_decimal(scale), texts.read_decimal(scale), schema, in_c=in_c)
 
 
 def _bits(length: int) -> DebeziumType:
@@ -143,7 +168,8 @@ def _bits(length: int) -> DebeziumType:
 def _date(_: int, modes: DebeziumModes) -> DebeziumType:
     if modes.time == "isostring":
         return DebeziumType(texts.write_iso_date, texts.read_iso_date, _named("string", "io.debezium.time.IsoDate"))
-    return DebeziumType(texts.write_date, texts.read_date, _named("int32", "io.debezium.time.Date"))
+    schema = _named("int32", "io.debezium.time.Date")
+    return DebeziumType(texts.write_date, texts.read_date, schema, in_c=(InC.DATE, 0))
 
 
 def _time(places: int, modes: DebeziumModes) -> DebeziumType:
@@ -155,7 +181,7 @@ def _time(places: int, modes: DebeziumModes) -> DebeziumType:
         units, schema = 1_000, _named("int32", "io.debezium.time.Time")
     else:
         units, schema = _MICROS, _named("int64", "io.debezium.time.MicroTime")
-    return DebeziumType(texts.write_time(units), texts.read_time(units), schema)
+    return DebeziumType(texts.write_time(units), texts.read_time(units), schema, in_c=(InC.TIME, units))
 
 
 def _timestamp(places: int, modes: DebeziumModes) -> DebeziumType:
@@ -168,12 +194,14 @@ def _timestamp(places: int, modes: DebeziumModes) -> DebeziumType:
         units, schema = 1_000, _named("int64", "io.debezium.time.Timestamp")
     else:
         units, schema = _MICROS, _named("int64", "io.debezium.time.MicroTimestamp")
-    return DebeziumType(texts.write_timestamp(units), texts.read_timestamp(units), schema)
+    in_c = InC.TIMESTAMP, units
+    return DebeziumType(texts.write_timestamp(units), texts.read_timestamp(units), schema, in_c=in_c)
 
 
 def _timestamptz(places: int, _: DebeziumModes) -> DebeziumType:
     schema = _named("string", "io.debezium.time.ZonedTimestamp")
-    return DebeziumType(texts.write_zoned_timestamp(places), texts.read_iso_timestamp("+00"), schema)
+    in_c = (InC.ZONED if places <= _MOST_PLACES else InC.OTHER, places)
+    return DebeziumType(texts.write_zoned_timestamp(places), texts.read_iso_timestamp("+00"), schema, in_c=in_c)
 
 
 _TEMPORAL: Final[Mapping[str, Callable[[int, DebeziumModes], DebeziumType]]] = {
@@ -192,11 +220,13 @@ _SIMPLE: Final[Mapping[Kind, DebeziumType]] = {
     Kind.INT64: DebeziumType(number, None, {"type": "int64"}),
     Kind.FLOAT32: DebeziumType(floating, None, {"type": "float"}),
     Kind.FLOAT64: DebeziumType(floating, None, {"type": "double"}),
-    Kind.DOCUMENT: DebeziumType(text, texts.string, _named("string", "io.debezium.data.Json"), is_document=True),
+    Kind.DOCUMENT: DebeziumType(
+        text, texts.string, _named("string", "io.debezium.data.Json"), is_document=True, in_c=(InC.DOCUMENT, 0)
+    ),
 }
 _BYTES: Final[Mapping[str, DebeziumType]] = {
-    "bytes": DebeziumType(texts.write_base64, texts.read_base64, {"type": "bytes"}),
-    "base64": DebeziumType(texts.write_base64, texts.read_base64, _STRING),
+    "bytes": DebeziumType(texts.write_base64, texts.read_base64, {"type": "bytes"}, in_c=(InC.BASE64, 0)),
+    "base64": DebeziumType(texts.write_base64, texts.read_base64, _STRING, in_c=(InC.BASE64, 0)),
     "base64-url-safe": DebeziumType(texts.write_url_base64, texts.read_url_base64, _STRING),
     "hex": DebeziumType(texts.write_hex, texts.read_hex, _STRING),
 }
@@ -299,3 +329,9 @@ def contract_reader(sql_type: str, modes: DebeziumModes) -> Callable[[bytes], by
         return convert(read_text(raw).encode())
 
     return to_contract
+
+
+def json_reader(sql_type: str, modes: DebeziumModes) -> Callable[[bytes], bytes] | None:
+    """Does what ``contract_reader`` does, for values that were JSON: these may be damaged and still have its form."""
+    kind, is_array, _ = kind_of(sql_type)
+    return texts.checked_floats if is_array and kind in FLOATS else contract_reader(sql_type, modes)

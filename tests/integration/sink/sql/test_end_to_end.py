@@ -124,6 +124,7 @@ def test_a_second_sink_takes_over_when_the_first_one_dies(shop: Database, deploy
     deployment.settings["http"]["sink_port"] = port
     deployment.write()
     deployment.sink.start()
+    deployment.sink.wait_said("mirroring")  # the rows are there already: equality alone does not show that it has begun
     deployment.assert_equal(*TABLES)
     deployment.stop()
 

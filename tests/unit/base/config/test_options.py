@@ -10,7 +10,7 @@ import yaml
 
 from cdc.base.config import Config, OtherTopic, load, replica_url
 from cdc.base.errors import ConfigError
-from tests.unit.base.config import debezium_rows, registry_rows, serve_rows, values_rows
+from tests.unit.base.config import columns_rows, debezium_rows, registry_rows, serve_rows, values_rows
 
 BASE: dict[str, Any] = {
     "name": "shop",
@@ -44,6 +44,7 @@ def option(config: Config, key: str) -> Any:
 DEFAULTS = {
     **registry_rows.DEFAULTS,
     **serve_rows.DEFAULTS,
+    **columns_rows.DEFAULTS,
     "delivery": "transactional",
     "source.dsn": None,
     "source.password": None,
@@ -54,6 +55,7 @@ DEFAULTS = {
     "source.tables": ("public.*",),
     "source.exclude": (),
     "source.keys": {},
+    "source.outbox": {},
     "source.streaming": False,
     "source.on_gap": "fail",
     "snapshot.mode": "initial",
@@ -112,6 +114,7 @@ ACCEPTED = [
     *values_rows.ACCEPTED,
     *debezium_rows.ACCEPTED,
     *serve_rows.ACCEPTED,
+    *columns_rows.ACCEPTED,
     ("name", "a"),
     ("name", "Shop_2" * 8),
     ("delivery", "idempotent"),
@@ -176,6 +179,7 @@ REFUSED = [
     *values_rows.REFUSED,
     *debezium_rows.REFUSED,
     *serve_rows.REFUSED,
+    *columns_rows.REFUSED,
     ("name", "shop-1", "write 1 to 48 letters, digits or underscores; found 'shop-1'"),
     ("name", "x" * 49, "write 1 to 48 letters"),
     ("name", 7, "should be a valid string; found 7"),
@@ -194,6 +198,17 @@ REFUSED = [
     ("source.tables", ["orders"], "source.tables[0]: write schema.table with * for any characters"),
     ("source.tables", [], "list at least one schema.table pattern"),
     ("source.exclude", ["log"], "source.exclude[0]: write schema.table with *"),
+    ("source.outbox", {"outbox": {}}, "source.outbox.outbox: write schema.table, for instance public.orders"),
+    ("source.outbox", {"public.o": {"topic": "a b"}}, "write 1 to 249 letters, digits, dots, underscores or hyphens"),
+    (
+        "source.outbox",
+        {"public.o": {"topic": "shop.{a}"}},
+        'public.o → "shop.{a}" may collide with the topic of a table',
+    ),
+    ("source.outbox", {"public.o": {"key": ""}}, "must not be empty"),
+    ("source.outbox", {"public.o": {"payload": "x" * 64}}, "write at most 63 bytes"),
+    ("source.outbox", {"public.o": {"headers": {"id": "id"}}}, 'header "id" is written already'),
+    ("source.outbox", {"public.o": {"delete": True}}, "delete"),
     ("source.keys", {"audit": ["id"]}, "source.keys.audit: write schema.table, for instance public.orders"),
     ("source.keys", {"public.audit": []}, "public.audit: list each key column once, at least one; got []"),
     ("source.keys", {"public.audit": ["a", "a"]}, "list each key column once"),
@@ -376,6 +391,30 @@ def test_topics_of_other_programs_say_what_they_hold(tmp_path: Path) -> None:
         "app-configs": OtherTopic(key="string", value="json"),
         "prices": OtherTopic(key="json", value="bytes"),
     }
+
+
+def test_an_outbox_has_the_columns_of_debezium_and_is_no_table(tmp_path: Path) -> None:
+    source = load_with(tmp_path, "source.outbox", {"public.outbox": {}}).source
+    outbox = source.outbox["public.outbox"]
+    assert (outbox.id, outbox.key, outbox.payload, outbox.headers) == ("id", "aggregateid", "payload", {})
+    assert (outbox.topic, outbox.topic_prefix) == ("outbox.event.{aggregatetype}", "outbox.event.")
+    assert source.exclude == ("public.outbox",)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("source.tables", ["public.outbox"], "public.outbox is in source.tables as well"),
+        ("delivery", "idempotent", "source.outbox needs delivery: transactional"),
+    ],
+)
+def test_an_outbox_does_not_go_with(tmp_path: Path, key: str, value: Any, said: str) -> None:
+    path = tmp_path / "cdc.yaml"
+    content = {**BASE, "source": {**BASE["source"], "outbox": {"public.outbox": {}}}}
+    section, _, last = key.partition(".")
+    path.write_text(yaml.safe_dump({**content, section: {**content[section], last: value} if last else value}))
+    with pytest.raises(ConfigError, match=said):
+        load(path, {})
 
 
 def test_the_password_of_redis_is_kept_from_the_logs(tmp_path: Path) -> None:

@@ -131,6 +131,8 @@ def test_dsn_is_shown_without_its_password(dsn: str, shown: str, secrets: tuple[
         ("dsn", True),
         ("password", True),
         ("password_file", False),
+        ("salt", True),
+        ("salt_file", False),
         ("ssl.key.password", True),
         ("ssl.key.pem", True),
         ("ssl.key.location", False),

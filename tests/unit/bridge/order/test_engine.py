@@ -28,7 +28,7 @@ from cdc.contract.change import (
     Update,
 )
 from cdc.contract.header import header_position, parse_header
-from cdc.contract.record import Position, Progress, SourceIdentity
+from cdc.contract.record import EventParts, Position, Progress, SourceIdentity
 
 SOURCE = SourceIdentity("7", 1, 5)
 XIDS = ((3 << 32) + 501,)
@@ -125,6 +125,7 @@ class Topic:
         """What is ready."""
         for topic, key, value, header, old in self.engine.take():
             self.records.append(Record(topic, key, value, header))
+            assert not isinstance(old, EventParts)
             self.old.append(old)
 
     def settle(self) -> None:

@@ -85,7 +85,7 @@ def test_a_column_that_would_change_values_is_refused(sql_type: str, stored: str
     [
         ("int8", "-9223372036854775808", -(1 << 63)),
         ("bool", "true", 1),
-        ("numeric(10,2)", "-0.10", Decimal("-0.10")),
+        ("numeric(10,2)", "-0.10", "-0.10"),
         ("float8", "-0", "-0"),
         ("float8", "1e-07", "1e-07"),
         ("timestamptz", "2026-11-20 12:13:14.5+00", "2026-11-20 12:13:14.5"),
@@ -132,3 +132,9 @@ def test_what_errors_mean(error: BaseException, blame: Blame, remedy: str) -> No
     told = DIALECT.explain(error)
     assert told.blame is blame
     assert remedy in told.remedy
+
+
+def test_a_number_of_a_key_is_compared_as_a_number() -> None:
+    found = DIALECT.form("numeric(10,2)", of_key=1)
+    assert found is not None
+    assert found.values(["-0.10", "7.00"]) == [Decimal("-0.10"), Decimal("7.00")]

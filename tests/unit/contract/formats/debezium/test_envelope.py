@@ -14,7 +14,7 @@ from cdc.contract.formats.debezium.envelope import EnvelopeMaker, EnvelopeReader
 from cdc.contract.formats.debezium.rows import DebeziumWriter
 from cdc.contract.formats.opener import ValueOpener
 from cdc.contract.header import HeaderStamp, envelope_of
-from cdc.contract.record import DebeziumModes, TableSchema
+from cdc.contract.record import DebeziumModes, EventParts, TableSchema
 from cdc.contract.schema import parse_schema, schema_value, table_schema
 
 _COLUMNS: Final = (
@@ -71,6 +71,36 @@ def test_a_delete_is_an_event_and_a_tombstone() -> None:
     (whole, _), _ = maker().values(b'{"id":201}', None, header("d"), row(201))
     assert whole is not None
     assert whole.startswith(b'{"before":' + row(201) + b',"after":null,')
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "before"),
+    [
+        ("bool", b'{"id":true}', b'{"id":true}'),
+        ("_bool", b'{"id":[true,null,false]}', b'{"id":[true,null,false]}'),
+        ("date", b'{"id":"2026-01-31"}', b'{"id":20484}'),
+        ("date", b'{"id":"tomorrow"}', None),
+    ],
+)
+def test_a_delete_tells_a_key_of_any_type_or_nothing(kind: str, key: bytes, before: bytes | None) -> None:
+    columns = (Column("id", 0, -1, f"pg_catalog.{kind}", True),)
+    relation = Relation(7, "public", "f", ReplicaIdentity.DEFAULT, columns)
+    schema = replace(table_schema(relation, ("id",), "shop.public.f"), envelope=_MODES)
+    made = EnvelopeMaker("shop", "source", "3.7.0.Final", lambda: _NOW)
+    made.learn(schema, columns, _MODES)
+    stamp = HeaderStamp(LSN(22905672), 770, 1795823636937943)
+    *events, (*_, tombstone, _, _) = made.records([("t", key, None, stamp.header("d", 1, schema.fingerprint), None)])
+    assert tombstone is None
+    assert [value.partition(b',"after"')[0] for _, _, value, _, _ in events if value] == (
+        [] if before is None else [b'{"before":' + before]
+    )
+
+
+def test_an_event_of_an_outbox_among_rows_leaves_as_it_is() -> None:
+    event = ("events", b"7", b"paid", header("c"), EventParts(b"id", True, (("type", b"paid"),)))
+    made = maker().records([("t", b'{"id":201}', row(201), header("c"), None), event, ("t", b"", None, b"", None)])
+    assert made[1:] == [event, ("t", b"", None, b"", None)]
+    assert (made[0][2] or b"").startswith(b'{"before":null,"after":{"id":201')
 
 
 def test_a_changed_key_is_a_delete_and_an_insert() -> None:
@@ -143,6 +173,17 @@ def test_a_row_of_another_shape_is_refused() -> None:
     ):
         with pytest.raises(ValueError, match=said):
             reader.json(b'{"op":"c","after":' + after + b"}")
+
+
+def test_floats_in_an_array_are_read_or_refused() -> None:
+    columns = (Column("id", 23, -1, "pg_catalog.int4", True), Column("f", 1022, -1, "pg_catalog._float8", False))
+    relation = Relation(7, "public", "f", ReplicaIdentity.DEFAULT, columns)
+    reader = EnvelopeReader(table_schema(relation, ("id",), "t"), mark_of(_MODES).encode())
+    for array in (b'[1.5,null,"NaN","-Infinity",-0,1e+20]', b"[]", b"null"):
+        assert reader.json(b'{"op":"c","after":{"id":1,"f":%b}}' % array) == b'{"id":1,"f":%b}' % array
+    for array in (b'["NbN"]', b'["1.5"]', b"[[1.5]]", b'"{1.5}"', b"[true]"):
+        with pytest.raises(ValueError, match="column 'f'"):
+            reader.json(b'{"op":"c","after":{"id":1,"f":%b}}' % array)
 
 
 def test_modes_are_one_word() -> None:
