@@ -39,8 +39,8 @@ class ColumnsConfig(BaseModel):
     keep: _Names = ()
     """Columns that leave as they are; only policy: strict needs the list, so it is empty by default."""
     policy: Literal["open", "strict"] = "open"
-    """What becomes of a column without a rule: open (default, because most columns tell no secret) lets it leave; strict
-    stops the table until a rule names the column, so that nothing new leaves unseen."""
+    """What becomes of a column without a rule: open (default, because most columns tell no secret) lets it leave;
+    strict stops the table until a rule names the column, so that nothing new leaves unseen."""
 
     @model_validator(mode="after")
     def _check(self) -> ColumnsConfig:
