@@ -19,7 +19,7 @@ import deltalake
 
 from cdc.base.lsn import LSN
 from cdc.contract.jobspec.mirror import MirrorJob
-from tests.integration.spark.delta_tables import cuts_in, rows_in, texts_in, texts_of
+from tests.integration.spark.delta_tables import NamedRow, cuts_in, named_in, named_of, rows_in, texts_in, texts_of
 from tests.support.deployment import Deployment
 from tests.support.servers import Database
 
@@ -45,20 +45,43 @@ INSERT INTO "Größe" VALUES ({0} % 30 + 2, 'x{0}', NULL);
 UPDATE entry SET amount = {0} WHERE id = 0;
 DELETE FROM entry WHERE id = {0} % 100 + 1;
 INSERT INTO entry VALUES ({0} + 1000, {0}, {0});
+{1}
 COMMIT
 """
+_ALTERED: Final = (
+    "ALTER TABLE client ADD more int; UPDATE client SET more = {0} WHERE id < 9;",
+    "ALTER TABLE entry ALTER amount TYPE bigint; UPDATE entry SET amount = {0} WHERE id = 0;",
+    "TRUNCATE entry; INSERT INTO entry SELECT n, n, {0} FROM generate_series(0, 100) n;",
+    "ALTER TABLE client RENAME more TO less; UPDATE client SET less = id;",
+    'ALTER TABLE "Größe" ADD at timestamp; UPDATE "Größe" SET at = \'-infinity\' WHERE a < 9;',
+    "ALTER TABLE client ALTER amount TYPE numeric; UPDATE client SET amount = 1e30 WHERE id < 9;",
+)
+"""What a transaction may do besides, in turn; from the last one on the table is truncated again and again."""
+_TRUNCATED: Final = 2
 
 
 @dataclass
 class Changes:
-    """Transactions, numbered from 1, and where the log was after each."""
+    """Transactions, numbered from 1, and where the log was after each.
+
+    Every ``alter_every``-th one alters or truncates a table as well; then all rows after each are kept.
+    """
 
     database: Database
+    alter_every: int = 0
     after: list[LSN] = field(default_factory=list)
+    rows: list[dict[str, list[NamedRow]]] = field(default_factory=list)
+    _seen: dict[NamedRow, NamedRow] = field(default_factory=dict)
 
     def make(self) -> None:
         """The next one."""
-        self.database.execute(_CHANGE.format(len(self.after) + 1))
+        number, also = len(self.after) + 1, ""
+        if self.alter_every and number % self.alter_every == 0:
+            turn = number // self.alter_every - 1
+            also = _ALTERED[turn if turn < len(_ALTERED) else _TRUNCATED].format(number)
+        self.database.execute(_CHANGE.format(number, also))
+        if self.alter_every:
+            self.rows.append({each: self._kept(each) for each in TABLES})
         ((text,),) = self.database.execute("SELECT pg_current_wal_insert_lsn()::text")
         self.after.append(LSN.parse(text))
 
@@ -68,7 +91,7 @@ class Changes:
         stop = threading.Event()
 
         def make() -> None:
-            while not stop.wait(0.05):
+            while not stop.wait(0.2 if self.alter_every else 0.05):
                 self.make()
 
         thread = threading.Thread(target=make)
@@ -78,6 +101,10 @@ class Changes:
         finally:
             stop.set()
             thread.join()
+
+    def _kept(self, table: str) -> list[NamedRow]:
+        schema, name = table.split(".")
+        return [self._seen.setdefault(row, row) for row in named_of(self.database, f'{schema}."{name}"')]
 
     def before(self, lsn: LSN) -> set[int]:
         """The numbers of which one is that of the last transaction before this position."""
@@ -105,7 +132,10 @@ def last_cut(job: MirrorJob) -> list[dict[str, Any]]:
 
 
 def assert_cuts(job: MirrorJob, changes: Changes) -> int:
-    """At each exact cut all tables show one transaction, the last before its LSN; returns how many cuts are exact."""
+    """At each exact cut all tables show one transaction, the last before its LSN; returns how many cuts are exact.
+
+    If the changes kept the rows, each table has exactly those of that transaction.
+    """
     cuts: dict[int, list[dict[str, Any]]] = {}
     for row in cuts_in(job):
         cuts.setdefault(row["cut"], []).append(row)
@@ -114,6 +144,10 @@ def assert_cuts(job: MirrorJob, changes: Changes) -> int:
         numbers = {_number(Path(job.path), row) for row in rows}
         assert len(numbers) == 1, (numbers, rows)
         assert numbers <= changes.before(LSN.parse(rows[0]["lsn"])), (numbers, rows)
+        (number,) = numbers
+        for row in rows if changes.rows and number else ():
+            found = named_in(Path(job.path) / row["folder"], row["version"])
+            assert found == changes.rows[number - 1][row["table"]], (number, row)
     return len(exact)
 
 
@@ -134,7 +168,7 @@ def batches(job: MirrorJob) -> int:
         numbers = [
             json.loads(commit["userMetadata"])["position"]["batch"]
             for commit in deltalake.DeltaTable(folder).history()
-            if commit["operation"] in ("MERGE", "WRITE")
+            if commit["operation"] in ("MERGE", "WRITE") and commit["operationParameters"].get("mode") != "Overwrite"
         ]
         assert numbers == sorted(set(numbers), reverse=True), table.topic
         count += len(numbers)

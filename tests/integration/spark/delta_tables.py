@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import deltalake
 import pyarrow
@@ -13,6 +14,9 @@ from psycopg import sql
 from cdc.contract.jobspec.mirror import MirrorJob
 from cdc.spark.mirror.cut_log import NAME
 from tests.support.servers import Database
+
+NamedRow: TypeAlias = tuple[tuple[str, str], ...]
+"""The texts of a row's columns that are not NULL, by name: the same whatever columns were added since."""
 
 
 def rows_in(folder: Path, version: int | None = None) -> list[dict[str, Any]]:
@@ -42,9 +46,32 @@ def texts_of(database: Database, table: str) -> list[tuple[str | None, ...]]:
         return sorted(connection.execute(query).fetchall(), key=repr)
 
 
+def named_in(folder: Path, version: int) -> list[NamedRow]:
+    """The rows of a table as of a version, sorted: comparable with ``named_of``."""
+    rows = []
+    for row in rows_in(folder, version):
+        beyond = dict(row.pop("_beyond") or ())
+        row.pop("cdc_key")
+        rows.append(_named({name: beyond.get(name, _text(value)) for name, value in row.items()}))
+    return sorted(rows)
+
+
+def named_of(database: Database, table: str) -> list[NamedRow]:
+    """The rows of the source, sorted."""
+    with database.connect(options="-c TimeZone=UTC") as connection:
+        names = [each.name for each in connection.execute(f"SELECT * FROM {table} LIMIT 0").description or ()]
+        columns = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(name)) for name in names)
+        rows = connection.execute(sql.SQL("SELECT {} FROM ").format(columns) + sql.SQL(table)).fetchall()
+    return sorted(_named(dict(zip(names, row, strict=True))) for row in rows)
+
+
 def cuts_in(job: MirrorJob) -> list[dict[str, Any]]:
     """The rows of ``_cdc_cuts``, oldest first."""
     return sorted(rows_in(Path(job.path) / NAME), key=lambda row: (row["cut"], row["table"]))
+
+
+def _named(texts: Mapping[str, str | None]) -> NamedRow:
+    return tuple(sorted((name, text) for name, text in texts.items() if text is not None))
 
 
 def _text(value: Any) -> str | None:
