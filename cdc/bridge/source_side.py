@@ -16,6 +16,7 @@ from cdc.bridge.order.needs import Definition, Rows
 from cdc.bridge.order.succession import NewBeginning
 from cdc.bridge.rereader import Reading, Rereader
 from cdc.bridge.scope.captured import CapturedTables
+from cdc.bridge.scope.hidden import readable_until
 from cdc.bridge.sides import FoundRelation
 from cdc.contract.change import Relation
 from cdc.contract.snapshot import Snapshot
@@ -79,4 +80,12 @@ class SourceSide:
                 reason=beginning.why,
                 remedy="wait: its rows are published again by themselves; `cdc backfill --list` says how far",
             )
+            if beginning.cause == "rules":
+                log.warning(
+                    "Kafka's files still hold the values of before",
+                    table=name,
+                    until=readable_until(self._registry.config),
+                    remedy="to be rid of them sooner, give the table another topic under topics.names, and delete "
+                    f"the old one: kafka-topics.sh --delete --topic {table.topic}",
+                )
         return beginning

@@ -7,6 +7,7 @@ whose rules do not fit is left out, at a start and in the stream, until they do.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 
 from cdc.base.config import Config
 from cdc.base.table_names import in_yaml
@@ -83,3 +84,17 @@ def without_table(config: Config, tables: Iterable[str]) -> list[LeftOut]:
         LeftOut(name, f"table {name}, which source.columns names, is not among source.tables", remedy, True, "table")
         for name in absent
     ]
+
+
+def readable_until(config: Config) -> str:
+    """Returns, for people, when values that the topics held until now are gone at the latest, if compaction keeps up.
+
+    A record can be compacted once its segment is closed. What a history holds stays longer.
+    """
+    topics = config.topics
+    kept = timedelta(milliseconds=topics.max_compaction_lag_ms + topics.segment_ms)
+    if topics.history and topics.history_retention_ms < 0:
+        return "for ever, because topics.history_retention_ms is -1"
+    if topics.history:
+        kept = max(kept, timedelta(milliseconds=topics.history_retention_ms + topics.segment_ms))
+    return f"{datetime.now(UTC) + kept:%Y-%m-%d %H:%M} UTC"

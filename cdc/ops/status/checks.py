@@ -10,6 +10,8 @@ from cdc.base.compiled import language
 from cdc.base.config import Config
 from cdc.base.errors import CdcError
 from cdc.bridge.capture.copy_both import CopyBoth
+from cdc.bridge.order.succession import Successions
+from cdc.bridge.scope.hidden import misfit, readable_until, rules_told, without_table
 from cdc.bridge.scope.outboxes import find_outboxes
 from cdc.bridge.scope.topics import history_topics, state_topic, topic_specifications
 from cdc.bridge.source.catalog import find_others, find_tables, out_of_line, unmatched
@@ -22,9 +24,10 @@ from cdc.bridge.source.rights import table_rights
 from cdc.bridge.source.server import server_facts
 from cdc.bridge.source.slot import inspect_slot
 from cdc.bridge.source.table import TableInfo, why_unusable
-from cdc.contract.naming import collisions
+from cdc.contract.naming import collisions, schemas_topic
 from cdc.kafka.brokers import BrokerAdmin
 from cdc.kafka.publish.topics import COMPACTION_LAG, TopicAdmin, collision
+from cdc.kafka.replay.definitions import read_definitions
 from cdc.kafka.replay.horizon import MARGIN_S, SHORT_LAG_S
 
 _APPLICATION: Final = "cdc check"
@@ -77,6 +80,7 @@ def check_source(config: Config) -> tuple[list[Finding], tuple[TableInfo, ...]]:
         tables = find_tables(conn, source.tables, source.exclude, source.keys)
         others = find_others(conn, source.tables, source.exclude)
         findings += check_scope(tables, others, unmatched(source.tables, tables))
+        findings += _columns(config, tables)
         rights = table_rights(conn, tables)
         stored = out_of_line(conn, tables)
         usable = tuple(each for each in tables if why_unusable(each) is None)
@@ -100,6 +104,22 @@ def check_source(config: Config) -> tuple[list[Finding], tuple[TableInfo, ...]]:
                 facts=facts,
             )
     return findings, tables
+
+
+def _columns(config: Config, tables: Sequence[TableInfo]) -> list[Finding]:
+    """Returns which columns do not leave as they are, and a failure for each table whose rules do not fit."""
+    misfits = (misfit(config, each.qualified_name, each.columns, each.key) for each in tables if each.key)
+    unfit = [*without_table(config, [each.qualified_name for each in tables]), *filter(None, misfits)]
+    findings = [
+        Finding(
+            "FAIL", f"table {each.table}", each.reason.removeprefix(f"table {each.table}").lstrip(", "), each.remedy
+        )
+        for each in unfit
+    ]
+    for table in sorted(config.source.columns.keys() - {each.table for each in unfit}):
+        rules = ", ".join(f"{column} {rule}" for column, rule in rules_told(config, table))
+        findings.append(Finding("OK", f"table {table}", f"has columns that do not leave as they are: {rules}"))
+    return findings
 
 
 def _walsender(config: Config) -> list[Finding]:
@@ -137,6 +157,7 @@ def check_kafka(config: Config, tables: Sequence[TableInfo]) -> list[Finding]:
         admin = TopicAdmin(BrokerAdmin(config.kafka.client_options()))
         existing = admin.partitions()
         findings.append(Finding("OK", "brokers", f"{config.kafka.bootstrap} answers"))
+        findings += _other_rules(config, nameable)
         specifications = topic_specifications(config, nameable)
         drifts = admin.drift(specifications)
         for drift in drifts:
@@ -155,6 +176,22 @@ def check_kafka(config: Config, tables: Sequence[TableInfo]) -> list[Finding]:
                 findings.append(Finding("OK", f"topic {each.name}", text))
             elif each.name not in drifted:
                 findings.append(Finding("OK", f"topic {each.name}", "as the configuration says"))
+    return findings
+
+
+def _other_rules(config: Config, tables: Sequence[TableInfo]) -> list[Finding]:
+    """Returns a warning for each topic that was written by other rules: it holds what is hidden now."""
+    written = Successions(read_definitions(BrokerAdmin(config.kafka.client_options()), schemas_topic(config.name)))
+    findings = []
+    for info in tables:
+        last = written.last(topic := state_topic(config, info.namespace, info.name))
+        if last is not None and last.rules != rules_told(config, info.qualified_name):
+            text = (
+                "was written by other rules than source.columns has now, and begins anew; if the bridge starts now, "
+                f"Kafka's files hold the former values until about {readable_until(config)}"
+            )
+            remedy = "start the bridge; or give the table another topic under topics.names, and delete this one"
+            findings.append(Finding("WARN", f"topic {topic}", text, remedy))
     return findings
 
 

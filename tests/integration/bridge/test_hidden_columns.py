@@ -146,10 +146,15 @@ def test_other_rules_begin_the_topic_anew(deploy: Deploy, database: Database) ->
     deployment.wait_backfilled("public.person")
     deployment.settings["source"]["columns"] = {"public.person": {"exclude": ["name"]}}
     deployment.write()
+    assert "was written by other rules than source.columns has now" in deployment.command("check")
     deployment.bridge.signal(signal.SIGHUP)
     plain = [{"id": number, "city": "city"} for number in range(1, 10)]
     eventually(lambda: fold(deployment) == plain, 30, lambda: f"{fold(deployment)}\n{deployment.bridge.tail()}")
     deployment.wait_backfilled("public.person")
+    assert "Kafka's files still hold the values of before" in deployment.bridge.said()
+    said = deployment.command("check")
+    assert "has columns that do not leave as they are: name excluded" in said
+    assert "other rules" not in said
     deployment.wait_mirrored()
     assert deployment.replica.execute("SELECT count(*), count(city) FROM person") == [(9, 9)]
     assert "canary" not in repr(deployment.replica.execute("SELECT p::text FROM person p"))
@@ -208,3 +213,4 @@ def test_a_first_start_is_refused(deploy: Deploy, database: Database, columns: d
     deployment = deploy(source={"columns": columns, "tables": ["public.person"]})
     deployment.bridge.start()
     assert said in deployment.bridge.refusal(3)
+    assert said.removeprefix("table public.persn, ") in deployment.command("check", code=3)
