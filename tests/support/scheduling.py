@@ -1,8 +1,8 @@
 """How several test processes share the suite: file by file, the longest first, and Spark's in a lane of their own.
 
-A Spark job keeps two cores busy, most other tests wait for something most of the time. So with three processes or more,
-one of them runs the tests of Spark's jobs, one after the other in one warm JVM, and the others all else beside it; from
-four on two do, each with a JVM of its own.
+A Spark job keeps a core or two busy, most other tests wait for something most of the time. So with three processes or
+more, one of them runs the tests of Spark's jobs, one after the other in one warm JVM, and the others all else beside
+it; from four on two do, and from six on three, each with a JVM of its own.
 """
 
 from __future__ import annotations
@@ -12,12 +12,16 @@ from typing import Final
 from xdist.scheduler.loadfile import LoadFileScheduling
 
 LONG_FILES: Final = (
-    "tests/integration/spark/test_scale_out.py",
+    "tests/integration/spark/test_damage.py",
+    "tests/integration/spark/test_delta.py",
     "tests/integration/spark/test_reconcile_live.py",
+    "tests/integration/sink/sql/test_end_to_end.py",
     "tests/fault/test_kills.py",
     "tests/integration/bridge/test_formats.py",
     "tests/acceptance/test_demo.py",
     "tests/install/test_wheel.py",
+    "tests/integration/bridge/test_avro_keys.py",
+    "tests/property/test_world.py",
     "tests/integration/views/store/test_redis_store.py",
     "tests/integration/world/test_kafka_promises.py",
     "tests/integration/sink/postgres/test_locked.py",
@@ -25,7 +29,6 @@ LONG_FILES: Final = (
     "tests/integration/views/http/test_processes.py",
     "tests/integration/lab/learn/test_lessons.py",
     "tests/integration/bridge/test_envelope.py",
-    "tests/integration/sink/sql/test_end_to_end.py",
     "tests/integration/bridge/test_protobuf.py",
     "tests/fault/test_two_bridges.py",
     "tests/integration/sink/postgres/test_key_types.py",
@@ -33,7 +36,6 @@ LONG_FILES: Final = (
     "tests/fault/test_failover.py",
     "tests/fault/test_cluster.py",
     "tests/fault/test_view_kills.py",
-    "tests/property/test_world.py",
     "tests/property/test_three_way.py",
     "tests/integration/security/test_kafka_access.py",
     "tests/integration/views/http/test_end_to_end.py",
@@ -46,12 +48,14 @@ the end, when the other processes have nothing left to do."""
 
 _SPARK: Final = "tests/integration/spark/"
 _RECONCILE: Final = tuple(f"{_SPARK}test_{name}" for name in ("reconcile", "audit", "rows_ahead", "topics_made_anew"))
-"""About half of the lane's time."""
+_LAKE: Final = tuple(f"{_SPARK}test_{name}" for name in ("delta", "health", "mirror", "scale_out", "snapshot"))
+"""The two are about half, and about a quarter, of the lanes' time."""
 _INSTALL: Final = "tests/install/"
 """One wheel is built for all of them."""
 LANES_FROM: Final = 3
 """Processes. With two, each takes the next file, whichever it is."""
 _TWO_LANES_FROM: Final = 4
+_THREE_LANES_FROM: Final = 6
 
 
 def longest_first(file: str) -> int:
@@ -64,7 +68,7 @@ def longest_first(file: str) -> int:
 
 
 class SparkLane(LoadFileScheduling):
-    """Hands out files; those of Spark's jobs all to one process, and of four or more, reconciliations to another."""
+    """Hands out files; those of Spark's jobs to one process, or to two or three by what the jobs do."""
 
     def _split_scope(self, nodeid: str) -> str:
         if nodeid.startswith(_INSTALL):
@@ -72,5 +76,6 @@ class SparkLane(LoadFileScheduling):
         if not nodeid.startswith(_SPARK):
             scope: str = super()._split_scope(nodeid)
             return scope
-        is_apart = self.numnodes >= _TWO_LANES_FROM and nodeid.startswith(_RECONCILE)
-        return "reconcile" if is_apart else "spark"
+        if self.numnodes >= _TWO_LANES_FROM and nodeid.startswith(_RECONCILE):
+            return "reconcile"
+        return "lake" if self.numnodes >= _THREE_LANES_FROM and nodeid.startswith(_LAKE) else "spark"

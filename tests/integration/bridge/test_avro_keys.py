@@ -69,7 +69,7 @@ def test_each_path_writes_the_same_key(
     assert len(live(deployment, "public.t")) == 2
     assert len(heads(deployment, "public.t")) == 1
     topic = deployment.topic("public.t")
-    with SchemaRegistryClient({"url": registry.url}) as client:
+    with SchemaRegistryClient({"url": registry.url, "timeout": 10}) as client:
         read = AvroDeserializer(client)
         found = [read(key, SerializationContext(topic, MessageField.KEY)) for key in live(deployment, "public.t")]
         assert client.get_versions(subject(topic, part="key")) == [1]

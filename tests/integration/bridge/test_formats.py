@@ -267,7 +267,7 @@ def test_confluents_deserializer_reads_it(deploy: Deploy, database: Database, re
         "INSERT INTO t VALUES (1, 1.50, '2026-01-02 03:04:05.6Z', '{x,NULL}', 'ä'), (2, NULL, NULL, NULL, NULL)"
     )
     deployment.wait_published()
-    with SchemaRegistryClient({"url": registry.url}) as client:
+    with SchemaRegistryClient({"url": registry.url, "timeout": 10}) as client:
         read = AvroDeserializer(client)
         records = deployment.records("public.t")
         rows = [read(each.value, SerializationContext(each.topic, MessageField.VALUE)) for each in records]

@@ -129,7 +129,7 @@ def test_confluents_deserializer_reads_and_validates_it(
     )
     deployment.wait_published()
     assert "JsonSchemaConverter" in deployment.command("connect-schema", "public.t", code=2)
-    with SchemaRegistryClient({"url": registry.url}) as client:
+    with SchemaRegistryClient({"url": registry.url, "timeout": 10}) as client:
         read = JSONDeserializer(None, schema_registry_client=client)
         records = deployment.records("public.t")
         rows = [read(each.value, SerializationContext(each.topic, MessageField.VALUE)) for each in records]
