@@ -2,9 +2,9 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-# Test processes of the whole suite, each with a PostgreSQL of its own (10 GB together); a file's tests stay together, in
-# their order. Three are lanes of Spark's tests, see tests/support/scheduling.py.
-WORKERS ?= 7
+# Test processes of the whole suite, each with a PostgreSQL of its own (6 GB together); a file's tests stay together, in
+# their order. Two are lanes of Spark's tests, see tests/support/scheduling.py.
+WORKERS ?= 5
 # PostgreSQL's major versions for test-matrix.
 MAJORS ?= 14,15,16,17,18
 # Versions of libraries are those of development.lock, or with RESOLUTION=highest the newest, with RESOLUTION=lowest-direct

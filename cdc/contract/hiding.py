@@ -25,6 +25,8 @@ from cdc.contract.pgtypes import BUILTIN_NAMES
 
 Mask: TypeAlias = Literal["null", "last4", "sha256", "sha256-joinable"]
 
+EXCLUDED: Final = "excluded"
+"""The rule, as a definition tells it, of a column that does not leave."""
 _TEXT_OID: Final = 25
 _SALT_MARK: Final = b"\0salt"
 """No text and no column's name begins with a zero byte, so the mark tells nothing about the hash of any value."""
@@ -53,7 +55,7 @@ class ColumnRules:
         """The rules as a definition tells them, by column: another salt makes other rules, and is not told itself."""
         mark = hmac.digest(self.salt, _SALT_MARK, hashlib.sha256).hex()[:_MARK_DIGITS]
         salted = {name: f"{mask} {mark}" if mask.startswith("sha256") else mask for name, mask in self.masks.items()}
-        return tuple(sorted({**salted, **dict.fromkeys(self.exclude, "excluded")}.items()))
+        return tuple(sorted({**salted, **dict.fromkeys(self.exclude, EXCLUDED)}.items()))
 
     def published(self, columns: Sequence[Column]) -> tuple[Column, ...]:
         """Returns the columns as they are published."""
@@ -102,8 +104,9 @@ class Hiding:
         Raises:
             ValueError: the row has another width than the relation, or a text is not UTF-8.
         """
-        if row is self._last[0]:  # the header is asked for right after the value
-            return self._last[1]
+        last, hidden = self._last
+        if row is last:  # the header is asked for right after the value
+            return hidden
         if len(row) != self._width:
             raise ValueError(f"a row has {len(row)} values for {self._width} columns")
         hidden = tuple([row[place] if mask is None else mask(row[place]) for place, mask in self._cells])

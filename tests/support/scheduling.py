@@ -1,8 +1,8 @@
 """How several test processes share the suite: file by file, the longest first, and Spark's in a lane of their own.
 
-A Spark job keeps a core or two busy, most other tests wait for something most of the time. So with three processes or
-more, one of them runs the tests of Spark's jobs, one after the other in one warm JVM, and the others all else beside
-it; from four on two do, and from six on three, each with a JVM of its own.
+A Spark job keeps two cores busy, most other tests wait for something most of the time. So with three processes or more,
+one of them runs the tests of Spark's jobs, one after the other in one warm JVM, and the others all else beside it; from
+four on two do, each with a JVM of its own.
 """
 
 from __future__ import annotations
@@ -48,14 +48,12 @@ the end, when the other processes have nothing left to do."""
 
 _SPARK: Final = "tests/integration/spark/"
 _RECONCILE: Final = tuple(f"{_SPARK}test_{name}" for name in ("reconcile", "audit", "rows_ahead", "topics_made_anew"))
-_LAKE: Final = tuple(f"{_SPARK}test_{name}" for name in ("delta", "health", "mirror", "scale_out", "snapshot"))
-"""The two are about half, and about a quarter, of the lanes' time."""
+"""About half of the lane's time."""
 _INSTALL: Final = "tests/install/"
 """One wheel is built for all of them."""
 LANES_FROM: Final = 3
 """Processes. With two, each takes the next file, whichever it is."""
 _TWO_LANES_FROM: Final = 4
-_THREE_LANES_FROM: Final = 6
 
 
 def longest_first(file: str) -> int:
@@ -68,7 +66,7 @@ def longest_first(file: str) -> int:
 
 
 class SparkLane(LoadFileScheduling):
-    """Hands out files; those of Spark's jobs to one process, or to two or three by what the jobs do."""
+    """Hands out files; those of Spark's jobs all to one process, and of four or more, reconciliations to another."""
 
     def _split_scope(self, nodeid: str) -> str:
         if nodeid.startswith(_INSTALL):
@@ -76,6 +74,5 @@ class SparkLane(LoadFileScheduling):
         if not nodeid.startswith(_SPARK):
             scope: str = super()._split_scope(nodeid)
             return scope
-        if self.numnodes >= _TWO_LANES_FROM and nodeid.startswith(_RECONCILE):
-            return "reconcile"
-        return "lake" if self.numnodes >= _THREE_LANES_FROM and nodeid.startswith(_LAKE) else "spark"
+        is_apart = self.numnodes >= _TWO_LANES_FROM and nodeid.startswith(_RECONCILE)
+        return "reconcile" if is_apart else "spark"

@@ -27,12 +27,13 @@ often rather than never.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from cdc.contract.change import Relation, ReplicaIdentity
 from cdc.contract.debezium_modes import mark_of
+from cdc.contract.hiding import EXCLUDED
 from cdc.contract.key_identity import is_uncertain, key_change
 from cdc.contract.kinds import kind_of
 from cdc.contract.record import FormatName, SchemaColumn, TableSchema, WrittenSchema
@@ -258,10 +259,11 @@ def _certain(
     """
     was = None if before is None else _named(column.name, before.columns)
     now = _named(column.name, today)
-    in_front = _in_front(column.name, schema.columns)
-    is_in_place = in_front == _in_front(column.name, today)
+    hidden = {name for each in (schema, before) if each is not None for name, rule in each.rules if rule == EXCLUDED}
+    in_front = _in_front(column.name, schema.columns, hidden)
+    is_in_place = in_front == _in_front(column.name, today, hidden)
     if was is not None and was.number:
-        is_in_place = is_in_place or (before is not None and in_front == _in_front(column.name, before.columns))
+        is_in_place = is_in_place or (before is not None and in_front == _in_front(column.name, before.columns, hidden))
         if is_in_place and (goes_on or (now is not None and now.number == was.number)):
             labels = was.labels if was.type_oid == column.type_oid else ()
             return replace(column, number=was.number, labels=labels)
@@ -276,8 +278,9 @@ def _named(name: str, columns: Sequence[SchemaColumn]) -> SchemaColumn | None:
     return next((each for each in columns if each.name == name), None)
 
 
-def _in_front(name: str, columns: Sequence[SchemaColumn]) -> list[str]:
-    names = [each.name for each in columns]
+def _in_front(name: str, columns: Sequence[SchemaColumn], hidden: Collection[str]) -> list[str]:
+    """Returns the columns before this one, without hidden ones: the catalog has these, and definitions do not."""
+    names = [each.name for each in columns if each.name not in hidden]
     return names[: names.index(name)] if name in names else [*names, ""]
 
 

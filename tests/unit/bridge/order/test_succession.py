@@ -343,3 +343,25 @@ def test_a_relation_without_some_key_column_does_not_carry_the_key() -> None:
     all_of_it = replace(relation(ReplicaIdentity.FULL, "abc"))
     assert Successions([written("abc")]).key(all_of_it, TOPIC, tuple("abc")) == ("a", "b", "c")
     assert Successions([]).key(relation(ReplicaIdentity.DEFAULT, "ab"), TOPIC, ()) == ("a", "b")
+
+
+def test_a_key_column_after_a_hidden_one_is_certain_all_the_same() -> None:
+    """The catalog has the hidden column, and the definition has not."""
+    hidden = (("secret", "excluded"),)
+    today = columns(("secret", 1), ("id", 2), ("n", 3))
+    new = replace(of(("id", 0), ("n", 0)), rules=hidden)
+    assert [each.number for each in Successions().kept(new, today).columns] == [2, 0]
+    before = replace(of(("id", 2), ("n", 3)), rules=hidden)
+    assert [each.number for each in Successions([before]).kept(new, today).columns] == [2, 0]
+    assert [each.number for each in Successions().kept(replace(new, rules=()), today).columns] == [0, 0]
+
+
+def test_other_rules_begin_anew_and_the_same_ones_go_on() -> None:
+    before = replace(of(("id", 1)), rules=(("mail", "sha256 1a2b3c4d"),))
+    successions = Successions([before])
+    assert successions.new_beginning(before) is None
+    for rules in ((), (("mail", "excluded"),), (("mail", "sha256 00000000"),)):
+        beginning = successions.new_beginning(replace(before, rules=rules))
+        assert beginning is not None
+        assert beginning.cause == "rules"
+        assert "mail: sha256 1a2b3c4d" in beginning.why
