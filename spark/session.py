@@ -51,6 +51,9 @@ _AVRO_LIMITS: Final[Mapping[str, int]] = {
 of Kafka holds as much."""
 _EXECUTOR_OPTIONS: Final = "spark.executor.extraJavaOptions"
 _LOCAL: Final[Mapping[str, str]] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_DAEMON: Final = "spark.python.daemon.module"
+"""What starts Python's workers. On a cluster it is PySpark's own: only workers find the package ``cdc`` that is shipped
+there, and this daemon would not start."""
 _LOCAL_MEMORY: Final = "2g"
 _SUBMIT_OPTIONS: Final = "SPARK_SUBMIT_OPTS"
 _STANDALONE: Final = "spark://"
@@ -82,6 +85,8 @@ def open_session(settings: SparkSettings, app_name: str, *, cores: int | None = 
     is_local = settings.master.startswith("local")
     if is_local:
         defaults |= {**_LOCAL, "spark.driver.memory": _LOCAL_MEMORY}
+        if sys.platform == "linux":  # elsewhere a process that has loaded so much may not be able to fork
+            defaults[_DAEMON] = "cdc.spark.preloaded_daemon"
     limits = " ".join(f"-D{name}={value}" for name, value in _AVRO_LIMITS.items())
     given = {**defaults, **settings.conf}
     given[_EXECUTOR_OPTIONS] = f"{given.get(_EXECUTOR_OPTIONS, '')} {limits}".strip()

@@ -24,6 +24,9 @@ _OUR_CHOICE: Final = "Configuration property enable.gapless.guarantee is experim
 """A warning that is suppressed: we know, and without this property the client would go on after a row that the brokers
 refused for good."""
 
+_OF_OTHER_CLIENTS: Final = "property and will be ignored by this"
+"""Words of another warning that is suppressed: all clients get all of ``kafka.options``, and each takes its own."""
+
 _TAKEN_OVER: Final = ("fenced", "old epoch", "newer producer with the same transactionalId")
 """Words of lines that say that another client took this one's place. They are logged as information only: the caller
 learns it from the client's next call, and a bridge that just waits for its turn again needs nobody's help."""
@@ -58,7 +61,7 @@ class BrokerLog:
     def log(self, level: int, message: str, *details: object) -> None:
         """Take a line; the clients call this with mark, client name and text as the last ``details``."""
         mark, text = (str(details[0]), str(details[-1])) if details else ("", "")
-        if _OUR_CHOICE in text:
+        if _OUR_CHOICE in text or _OF_OTHER_CLIENTS in text:
             return
         if _PASSES in text:
             self._log.debug(message, *details)

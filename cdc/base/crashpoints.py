@@ -23,6 +23,7 @@ NAMES = frozenset(
         "bridge.rows_sent",
         "bridge.rows_acked",
         "mirror.before_table_commit",
+        "mirror.files_written",
         "mirror.after_table_commit",
         "mirror.after_compaction",
         "mirror.before_cut",

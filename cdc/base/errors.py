@@ -101,11 +101,13 @@ class SourceUndecodable(SourceUnavailable):
     Args:
         message: as for ``CdcError``.
         is_of_a_value: whether a value could not be sent; if not, it concerns the server's bookkeeping.
+        is_of_streaming: whether it cannot come back once transactions are sent when they end.
     """
 
-    def __init__(self, message: str, *, is_of_a_value: bool = False) -> None:
+    def __init__(self, message: str, *, is_of_a_value: bool = False, is_of_streaming: bool = False) -> None:
         super().__init__(message, remedy="wait: the bridge tries again, and stops with what to do when it comes back")
         self.is_of_a_value = is_of_a_value
+        self.is_of_streaming = is_of_streaming
 
 
 class SourceRefused(CdcError):

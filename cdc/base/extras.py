@@ -8,12 +8,13 @@ from typing import Final, Literal
 
 from cdc.base.errors import ConfigError
 
-Extra = Literal["duckdb", "embedded", "mariadb", "protobuf", "registry", "spark", "view"]
+Extra = Literal["duckdb", "embedded", "iceberg", "mariadb", "protobuf", "registry", "spark", "view"]
 
 _DOWNLOADS: Final = ("filelock", "jgo", "platformdirs", "psutil")
 _NEEDED: Final[Mapping[Extra, tuple[str, ...]]] = {
     "duckdb": ("duckdb", "duckdb_engine"),
     "embedded": _DOWNLOADS,
+    "iceberg": ("pyiceberg",),
     "mariadb": ("pymysql",),
     "protobuf": ("grpc_tools",),
     "registry": ("attrs", "authlib", "cachetools", "fastavro", "jsonschema_rs"),

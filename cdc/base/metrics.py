@@ -22,10 +22,10 @@ from prometheus_client.process_collector import ProcessCollector
 WAL_STATUSES = ("reserved", "extended", "unreserved", "lost")
 """The values of ``wal_status``. https://www.postgresql.org/docs/current/view-pg-replication-slots.html"""
 
-TABLE_STATES = ("loading", "catching_up", "rebuilding", "exact", "stopped")
+TABLE_STATES = ("loading", "catching_up", "rebuilding", "exact", "excepted", "stopped")
 """The states of a replica table: its topic does not hold every row yet; no LSN is known at which it equals the source;
-replayed from the beginning, to remove rows that the topic does not hold; equal to the source at the cut; stopped by an
-error until the operator acts."""
+replayed from the beginning, to remove rows that the topic does not hold; equal to the source at the cut; equal to it
+but for rows in quarantine; stopped by an error until the operator acts."""
 
 VIEW_STATES = ("exact", "behind", "loading", "suspect", "degraded")
 """The states of a view's table, explained in docs/views.md."""
@@ -128,6 +128,12 @@ class BridgeMetrics:
         )
         self.truncates = Counter(
             "cdc_bridge_truncates", "TRUNCATEs turned into tombstones.", ["table"], registry=registry
+        )
+        self.quarantined_keys = Gauge(
+            "cdc_bridge_quarantined_keys",
+            "Keys in quarantine, because their rows cannot be carried: the topic holds the table except for these.",
+            ["table"],
+            registry=registry,
         )
         self.restarts = Counter(
             "cdc_bridge_restarts",

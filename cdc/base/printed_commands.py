@@ -12,7 +12,8 @@ from typing import Final
 
 READING: Final = (
     "audit|backfill|check|config show|connect-schema|dashboard|get|grants (?:source|sink|kafka)|health"
-    "|history|mirror|reconcile|run|serve|sink|snapshot|status|tables (?:list|add|remove)|topics [a-z-]+|watch"
+    "|history|mirror|quarantine (?:list|show|retry|drop)|reconcile|run|serve|sink|snapshot|status"
+    "|tables (?:list|add|remove)|topics [a-z-]+|watch"
 )
 """The commands that read the configuration file, as a regular expression."""
 

@@ -3,6 +3,9 @@
 PostgreSQL 14 to 18 cannot send a large transaction while it runs (``source.streaming``) if that transaction altered a
 table, took that back to a savepoint, and altered the table again: ``could not map filenumber … to relation OID``. The
 same WAL can be decoded once the transaction has ended. A value that cannot become UTF-8 can never be decoded.
+
+Nor does the server say, while a transaction runs, which subtransaction a logical message belongs to. So nobody can tell
+which messages are taken back with a savepoint (``streamed``), and streaming is given up at once.
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ class Decoding:
         if place != self._from:
             self._from, self._failures, self._since = place, 0, time.monotonic()
         self._failures += 1
-        if self._failures > 1 and self.streaming:
+        if self.streaming and (self._failures > 1 or error.is_of_streaming):
             self.streaming, self._from = False, None
             log.warning(
                 "the server cannot decode large transactions while they run: from here on it sends them when they end",

@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from cdc.base.errors import ConfigError, EncodeError
 from cdc.contract.change import UNCHANGED_TOAST, Column, Relation, Row
 from cdc.contract.formats.format import NOT_ENCODABLE, RowWriter
 from cdc.contract.formats.json_format import JSON
 from cdc.contract.hiding import Hiding
+from cdc.contract.pgtypes import sql_type
+from cdc.contract.quarantine import RefusedRow
 from cdc.contract.record import DebeziumModes, FormatName, ValueForms, WrittenSchema
 from cdc.contract.schema import table_schema
 
+FRAME_BYTES: Final = 4_096
+"""What surrounds key and value in the largest record: its header with a fingerprint and a snapshot, the headers of
+CloudEvents, and the broker's own. Names of columns in the header come on top."""
+_COLUMN_BYTES: Final = 5
+"""A column's index in the header, with its comma."""
+
 
 class CompiledTable(NamedTuple):
-    """What the C code needs to write a table's rows: its writers of values and of keys, and the key's columns."""
+    """What the C code needs to write a table's rows.
+
+    Attributes:
+        values, keys: its writers.
+        key_places: the indexes of the key's columns.
+        most_bytes: a row whose key and value are larger together is declined, as Python puts it into quarantine.
+    """
 
     values: Any
     keys: Any
     key_places: tuple[int, ...]
+    most_bytes: int
 
 
 class ValueForm(NamedTuple):
@@ -104,7 +120,11 @@ class TableEncoder:
         fingerprint: the definition's fingerprint, for record headers.
         null_documents: maps a row to the indexes of json and jsonb columns whose document ``null`` looks like NULL in
             the value.
+        most_bytes: how large a key and its value may be together; None if a row that cannot be carried is an error,
+            and not put into quarantine.
     """
+
+    most_bytes: int | None = None
 
     def __init__(
         self,
@@ -166,33 +186,80 @@ class TableEncoder:
     def compiled(self) -> CompiledTable | None:
         """What the C code needs for this table; None without a compiler."""
         values, keys = self._value_form.compiled, self._key_form.compiled
-        return None if values is None or keys is None else CompiledTable(values, keys, self._key_indexes)
+        most = sys.maxsize if self.most_bytes is None else self.most_bytes
+        return None if values is None or keys is None else CompiledTable(values, keys, self._key_indexes, most)
+
+    def quarantines(self, max_message_bytes: int) -> None:
+        """Have rows that cannot be carried put into quarantine: what cannot be encoded, or makes too large a record."""
+        self.most_bytes = max_message_bytes - FRAME_BYTES - _COLUMN_BYTES * len(self.relation.columns)
 
     def value(self, row: Row) -> bytes:
         """Returns the whole row in the table's format; in JSON, an object with its columns in attribute order.
+
+        Returns a ``RefusedRow`` for a row that cannot be carried and goes into quarantine.
 
         Raises:
             EncodeError: a value was not sent (fill it first) or cannot be encoded. Names table, column and key.
         """
         try:
-            return self._value_form.encode(row)
+            value = self._value_form.encode(row)
         except NOT_ENCODABLE as error:
-            raise self._refusal(row, error) from error
+            refusal = self._refusal(row, error)
+            if self.most_bytes is None or len(row) != len(self.relation.columns) or self.missing(row):
+                raise refusal from error
+            return self._refused(row, refusal.message, refusal.remedy)
+        if self.most_bytes is not None and len(value) + len(key := self.key(row)) > self.most_bytes:
+            return self._refused(
+                row,
+                f"table {self.relation.qualified_name}, key {key.decode(errors='replace')}: key and value have "
+                f"{len(key) + len(value):,} bytes, and the topic takes {self.most_bytes:,}",
+                "raise topics.max_message_bytes in the configuration and max.message.bytes of topic "
+                f"{self.topic!r}; or keep less in the row",
+            )
+        return value
 
-    def old(self, row: Row, is_full: bool) -> bytes:
+    def _refused(self, row: Row, reason: str, remedy: str) -> RefusedRow:
+        """Returns what stands for a row in quarantine, with what may leave of it.
+
+        Raises:
+            EncodeError: the key cannot be encoded, so the row has no place in any topic.
+        """
+        self.key(row)
+        texts: dict[int, bytes] = {}
+        for place, cell in enumerate(row):
+            if not isinstance(cell, bytes):
+                continue
+            try:
+                shown = (place, cell) if self._hiding is None else self._hiding.cell(place, cell)
+            except UnicodeDecodeError:
+                continue  # a mask cannot be applied to it, so nothing of it leaves
+            if shown is not None:
+                texts[shown[0]] = shown[1]
+        cells = [(each.name, sql_type(each), texts.get(place)) for place, each in enumerate(self.published.columns)]
+        return RefusedRow.of(self.relation.qualified_name, reason, remedy, cells)
+
+    def old(self, row: Row, is_full: bool) -> bytes | None:
         """Returns an old row as far as the stream sent it: all columns, or those of the replica identity.
+
+        Returns None for a row that could not be carried, which no reader has seen.
 
         Raises:
             EncodeError: a value cannot be encoded. Names table, column and key.
         """
         try:
-            if is_full or self.schema.envelope is not None:  # an envelope has every column, unknown ones as null
-                return self._old_form.encode(row)
-            form, indexes = self._identity
-            published = row if self._hiding is None else self._hiding.row(row)
-            return form.encode(tuple([published[i] for i in indexes]))
+            old = self._old(row, is_full)
         except NOT_ENCODABLE as error:
+            if self.most_bytes is not None:
+                return None
             raise self._refusal(row, error) from error
+        return None if self.most_bytes is not None and len(old) > self.most_bytes else old
+
+    def _old(self, row: Row, is_full: bool) -> bytes:
+        if is_full or self.schema.envelope is not None:  # an envelope has every column, unknown ones as null
+            return self._old_form.encode(row)
+        form, indexes = self._identity
+        published = row if self._hiding is None else self._hiding.row(row)
+        return form.encode(tuple([published[i] for i in indexes]))
 
     @cached_property
     def _old_form(self) -> RowWriter:

@@ -110,9 +110,11 @@ class KafkaSide:
     def keeps_whole(self) -> bool:
         """Whether a Kafka transaction should end after a commit of the source, unless that is too far away.
 
-        An event of an outbox is readable together with the rows of its transaction then.
+        An event is readable together with the rows of its transaction then, and nothing of a transaction is that has
+        more rows for the quarantine than it takes.
         """
-        return bool(self._config.source.outbox)
+        source = self._config.source
+        return bool(source.outbox or source.messages or source.quarantine)
 
     @property
     def is_busy(self) -> bool:
@@ -139,7 +141,8 @@ class KafkaSide:
             self._happened(CoverageEvent.ROWS)  # even if Kafka holds all of them: no stored progress covers them
         if self._repeats is not None and not (records := self._repeats.left(records)):
             return not self._publisher.is_open
-        if not self._may_send_at_once():
+        quarantine = self._publisher.quarantine
+        if (quarantine is not None and quarantine.concerns(records)) or not self._may_send_at_once():
             self._publisher.produce_all(records)
             return False
         self._publisher.send_rows(records)
@@ -257,15 +260,20 @@ class KafkaSide:
                 f"table {name} was truncated, and topics.truncate is 'fail'",
                 remedy="set topics.truncate to 'tombstone' (delete all its keys) or 'ignore' (keep them), then restart",
             )
+        header = need.header if need.is_truncate else self._of_former_keys(need)
         count = publish_tombstones(
             BrokerAdmin(self._config.kafka.client_options()),
             need.table.topic,
-            need.header if need.is_truncate else self._of_former_keys(need),
+            header,
             publisher=self._publisher,
             commit=commit,
             sign_of_life=sign_of_life,
             is_stopped=is_stopped,
         )
+        if count is not None and self._publisher.quarantine is not None:
+            # Last: a bridge that is killed before empties the topic again
+            for record in self._publisher.quarantine.cleared(need.table.topic, header):
+                self._publisher.produce(*record)
         if need.is_truncate and count is not None:
             log.info("TRUNCATE published", table=name, tombstones=count)
         return count is not None
@@ -305,6 +313,8 @@ class KafkaSide:
         """Returns the progress with the ``lead`` that readers need, if rows were ever sent ahead of it."""
         if self._repeats is not None and self._repeats.are_passed(progress.lsn):
             self._repeats = None  # the stream has passed everything that the topics held at the start
+        if self._publisher.quarantine is not None:
+            progress = replace(progress, quarantined=self._publisher.quarantine.counts)
         if not self._tells_lead:
             return progress
         sent = self._sent if self._repeats is None else max(self._sent, self._repeats.greatest)

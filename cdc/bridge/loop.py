@@ -43,7 +43,7 @@ from cdc.bridge.encode import TableEncoder
 from cdc.bridge.order.engine import Engine
 from cdc.bridge.order.needs import Definition, Empty, EventTopic, Need, Rows, Unfilled
 from cdc.bridge.sides import LoopSides
-from cdc.contract.change import Begin, Commit, Delete, Insert, Relation, Truncate, Update
+from cdc.contract.change import Begin, Commit, Delete, Insert, LogicalMessage, Relation, Truncate, Update
 from cdc.contract.header import TRUNCATE, HeaderStamp
 from cdc.contract.record import Progress
 
@@ -106,6 +106,7 @@ class Bridge:
             Begin: engine.begin,
             Commit: self._source_commit,
             Truncate: engine.truncate,
+            LogicalMessage: self._message,
             Relation: self._meet,
         }
         self._rest: list[bytes] = []
@@ -114,6 +115,7 @@ class Bridge:
         self._may_step = False
         self._reach: LSN | None = None
         self._reach_until = 0.0
+        self._has_said = False
 
     def run(self, stop: threading.Event) -> None:
         """Stream until ``stop`` is set, then publish and confirm what was read.
@@ -247,6 +249,20 @@ class Bridge:
         for demand in self._source.meet(relation):
             self._backfill.demand(demand)
 
+    def _message(self, message: LogicalMessage) -> Need | None:
+        """Take a logical message of a transaction. Any other comes outside of Begin and Commit, and has no position."""
+        if message.transactional:
+            return self._engine.message(message)
+        if not self._has_said and self._engine.takes_messages_of(message.prefix):
+            self._has_said = True
+            log.warning(
+                "a message that is not transactional is not an event; further ones are not reported",
+                prefix=message.prefix,
+                lsn=str(message.lsn),
+                remedy="emit it as a part of a transaction: SELECT pg_logical_emit_message(true, …)",
+            )
+        return None
+
     def _source_commit(self, message: Commit) -> Need | None:
         self._engine.commit(message)
         self._batch.streamed(message.commit_ts)
@@ -369,6 +385,7 @@ class Bridge:
         before = LSN(self._engine.settled_lsn - 1)  # the position that the backfill's rows get, which follow
         stamp = HeaderStamp(before, self._engine.xid, time.time_ns() // 1_000)
         self._delete_all(Empty(table, stamp.header(TRUNCATE, ordinal, table.fingerprint), is_truncate=False))
+        self._engine.meet_again(table.relation.qualified_name)  # its changes were withheld until here, if need be
 
     def _keepalive(self, frame: bytes) -> None:
         """Advance to the keepalive's position, before which everything was sent. So an idle slot releases WAL, too."""

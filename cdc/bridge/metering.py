@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from functools import partial
 from types import TracebackType
 
@@ -53,6 +54,7 @@ class BridgeMeter:
         for whom in WHOM:
             self._metrics.waiting_seconds.labels(whom).set_function(partial(WAITS.longest_s, whom))
         self._backfilled: dict[str, tuple[str, int]] = {}
+        self._aside: Mapping[str, int] = {}
         self._server: HealthServer | None = None
         if http.bridge_port is not None:
             self._server = HealthServer(http.host, http.bridge_port, self.registry, self._ready, stop, more)
@@ -98,6 +100,12 @@ class BridgeMeter:
             metrics.toast_rereads.labels(table).inc(now.toast_rereads - before.toast_rereads)
             metrics.truncates.labels(table).inc(now.truncates - before.truncates)
             before.changes, before.toast_rereads, before.truncates = now.changes, now.toast_rereads, now.truncates
+
+    def aside(self, counts: Mapping[str, int]) -> None:
+        """Export how many keys of each table are in quarantine; a table that is not among them has none any more."""
+        for table, keys in {**dict.fromkeys(self._aside, 0), **counts}.items():
+            self._metrics.quarantined_keys.labels(table).set(keys)
+        self._aside = counts
 
     def aborted(self) -> None:
         """Count a Kafka transaction that was aborted with records in it."""

@@ -10,7 +10,17 @@ from pydantic import BaseModel
 from cdc.base.config import Config
 from cdc.base.errors import ConfigError
 
-RELOADABLE: Final = frozenset({"source.tables", "source.exclude", "source.keys", "source.columns", "topics.names"})
+RELOADABLE: Final = frozenset(
+    {
+        "source.tables",
+        "source.exclude",
+        "source.keys",
+        "source.columns",
+        "source.rows",
+        "source.quarantine",
+        "topics.names",
+    }
+)
 """Options that a session reads when it begins, and that move no position, topic or secret of the tables so far."""
 
 _READ_BY_OTHERS: Final = ("sink", "http.sink_port", "serve")

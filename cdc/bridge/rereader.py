@@ -25,6 +25,7 @@ from cdc.bridge.source.catalog import exists
 from cdc.bridge.source.connect import LOOK_S, connect
 from cdc.bridge.source.giving_up import give_up
 from cdc.bridge.source.locks import naming_locks
+from cdc.bridge.source.row_filter import filter_of
 from cdc.bridge.source.slot import wal_end
 from cdc.contract.change import Row
 from cdc.contract.record import TableSchema
@@ -57,11 +58,13 @@ class Rereader:
 
     Args:
         connection: libpq's connection keywords.
+        publication: the publication whose row filters apply.
         application_name: what ``pg_stat_activity`` shows.
     """
 
-    def __init__(self, connection: Mapping[str, str], *, application_name: str) -> None:
+    def __init__(self, connection: Mapping[str, str], publication: str, *, application_name: str) -> None:
         self._connection = connection
+        self._publication = publication
         self._application_name = application_name
         self._stop = threading.Event()
         self._thread = Threads(1, "reread")
@@ -153,7 +156,9 @@ class Rereader:
             pause_s = _INVISIBLE_S
             try:
                 with naming_locks(sql, [table.relation.relation_id], "AccessShareLock"):
-                    found = reread(sql, table.relation, table.key_columns, columns.names, columns.keys)
+                    rule = filter_of(sql, self._publication, table.relation.relation_id)
+                    condition = None if rule is None else rule.condition
+                    found = reread(sql, table.relation, table.key_columns, columns.names, columns.keys, condition)
                 self._unlocked(table.relation.qualified_name)
                 if all(map(found.snapshot.sees, xids)):
                     return found

@@ -141,6 +141,7 @@ class Resumption:
         tables: Mapping[str, Sequence[str]],
         members: Mapping[str, Membership],
         stop: threading.Event,
+        renewed: Collection[str] = (),
     ) -> tuple[Progress, list[Demand]]:
         """Find where to go on. Call it as the only active bridge: the others are fenced, and the slot is free.
 
@@ -148,6 +149,7 @@ class Resumption:
             tables: this bridge's topics, and the tables whose rows each holds.
             members: what carries each table in the publication.
             stop: ends the waits for the former bridge, which may still send rows, and for open transactions.
+            renewed: tables that begin anew in any case, because the configuration has another condition for them.
 
         Returns:
             The progress to go on from, and what must be published again. Commit the two together with what was seen
@@ -174,7 +176,7 @@ class Resumption:
         gaps = [
             *self._stream_gaps(stored, newest, slot),
             *topic_gaps(known, now, tables),
-            *self._publication_gaps(recorded, members),
+            *self._publication_gaps({name: was for name, was in recorded.items() if name not in renewed}, members),
         ]
         if gaps and not (self._config.heals_gaps and all(isinstance(gap, SlotGap | TableGap) for gap in gaps)):
             raise _merged(gaps)
@@ -316,6 +318,13 @@ class Resumption:
         with unless_stopped(stop, self._sql, f"making slot {self._slot} anew"):
             start = create_slot(self._sql, self._slot)
         log.info("slot made anew", slot=self._slot, start=str(start))
+        if messages := self._config.source.messages:
+            log.error(
+                "events of messages may be missing: nothing but the WAL has them, and a part of it is lost",
+                prefixes=sorted(messages),
+                remedy="have the services that emit them compare what they have done with the topics, and emit again "
+                "what is missing",
+            )
         if stored is None:
             return Progress(start, None, 0, self._source)
         return Progress(start, None, stored.commit_ts, self._source, lead=stored.lead)

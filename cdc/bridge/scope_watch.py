@@ -135,7 +135,7 @@ class ScopeWatch:
             log.info("configuration reloaded: nothing changed")
             return
         # A table that was left out before must not keep the file from being reloaded
-        before = {each.table for each in choose(self._connection(), self.config).left_out}
+        before = {each.table for each in choose(self._connection(), self.config, may_be_empty=True).left_out}
         for each in choose(self._connection(), config).left_out:
             if each.is_named and each.table not in before:
                 raise SourceRefused(each.reason, remedy=each.remedy)
@@ -150,7 +150,7 @@ class ScopeWatch:
             return
         source = config.source
         known = {each.qualified_name: each for each in registry.tables}
-        found = find_tables(self._connection(), source.tables, source.exclude, source.keys)
+        found = find_tables(self._connection(), source.tables, source.exclude, source.keys, source.rows)
         present = {each.qualified_name for each in found}
         gone = [each for name, each in known.items() if name not in present]
         captured = {each.oid: each for each in found if _is_same(known.get(each.qualified_name), each)}

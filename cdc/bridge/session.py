@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import psycopg
@@ -63,15 +63,16 @@ from cdc.bridge.topic_watch import TopicWatch
 from cdc.contract.cloud_events import CloudEvents
 from cdc.contract.formats.opener import ValueOpener
 from cdc.contract.history import HistoryEncoder
-from cdc.contract.naming import schemas_topic
+from cdc.contract.naming import quarantine_topic, schemas_topic
 from cdc.contract.record import Progress
 from cdc.kafka.acls import transactional_id
 from cdc.kafka.brokers import BrokerAdmin
 from cdc.kafka.publish.publisher import KafkaPublisher
+from cdc.kafka.publish.quarantine import Quarantine
 from cdc.kafka.publish.row_producer import RowProducer
 from cdc.kafka.publish.topics import TopicAdmin, history_message_bytes, state_message_bytes
 from cdc.kafka.replay.client import TopicMissing
-from cdc.kafka.replay.definitions import read_definitions
+from cdc.kafka.replay.definitions import read_definitions, read_entries
 
 _TIMES, _WITHIN_S = 5, 60.0
 """Two bridges of one name fence each other as often as they start, which takes them seconds. A late bridge repeats its
@@ -204,22 +205,27 @@ class BridgeSession:
         publisher.start()
         walsender.hold(source.slot)  # starting may have waited for Kafka: check that the lock is still ours
         # Not earlier: a bridge that waits for the slot must not alter what the active one reads
-        self._ensure_publication(sql, registry)
         registry.successions = Successions(read_definitions(self._admin, schemas_topic(config.name)))
+        self._ensure_publication(sql, registry)
+        registry.read_conditions()
+        published = (*registry.tables, *registry.outboxes.tables)
         registry.members = memberships(sql, source.publication, published)
-        resume, demands = resumption.resume(registry.topics, registry.members, self._stop)
+        renewed = registry.rows.renewed(registry.tables)
+        resume, demands = resumption.resume(registry.topics, registry.members, self._stop, renewed)
         if self._stop.is_set():
             return  # the wait for rows of the former bridge was cut short, so the topics may still change
         walsender.hold(source.slot)
         standing = self._scope.demands.take({each.qualified_name for each in registry.tables})
         demands = [*registry.outboxes.without(demands), *standing, *registry.replaced()]
+        publisher.quarantine = _open_quarantine(config, self._admin, registry.topics, resume)
         self._start_stream(walsender, resume, registry)
         self._stream_on(sql, registry, publisher, resumption, resume, demands)
 
     def _start_stream(self, walsender: CopyBoth, resume: Progress, registry: CapturedTables) -> None:
         config, source = self._config, self._config.source
         try:
-            walsender.start(source.slot, source.publication, resume.lsn, streaming=self._decoding.streaming)
+            options = {"streaming": self._decoding.streaming, "messages": bool(source.messages)}
+            walsender.start(source.slot, source.publication, resume.lsn, **options)
         except GapError as error:
             if not config.heals_gaps:
                 raise
@@ -263,9 +269,16 @@ class BridgeSession:
         assert self._stream is not None
         touched = TouchedKeys()
         engine = Engine(
-            resume=resume, xid=recent_xid(sql), counts=self._counts, touched=touched, histories=registry.with_old_rows
+            resume=resume,
+            xid=recent_xid(sql),
+            counts=self._counts,
+            touched=touched,
+            histories=registry.with_old_rows,
+            messages=registry.outboxes.messages,
         )
-        self._rereader = Rereader(source.connection(), application_name=f"cdc {config.name} re-read")
+        self._rereader = Rereader(
+            source.connection(), source.publication, application_name=f"cdc {config.name} re-read"
+        )
         beginnings: list[TableEncoder] = []
         around = BridgeSurroundings(config, sql, registry, publisher, beginnings, self._meter.backfill)
         self._backfill = backfill = start_backfill(around, StreamSide(engine, touched), demands)
@@ -291,6 +304,8 @@ class BridgeSession:
 
     def _committed(self, progress: Progress) -> None:
         self._meter.committed(progress)
+        if self._publisher is not None and self._publisher.quarantine is not None:
+            self._meter.aside(dict(self._publisher.quarantine.counts))
         # The first Kafka transaction puts the backfills that were demanded on record
         self._scope.demands.are_recorded()
 
@@ -316,7 +331,7 @@ class BridgeSession:
             SourceLocked: the publication carries none of the tables yet, so there is nothing to stream.
         """
         source, outboxes = self._config.source, {each.qualified_name for each in registry.outboxes.tables}
-        published = (*registry.tables, *registry.outboxes.tables)
+        published = (*registry.rows.wanted(registry.tables), *registry.outboxes.tables)
         try:
             ensure_publication(sql, name=source.publication, mode=source.publication_mode, tables=published)
         except SourceLocked as error:
@@ -396,3 +411,29 @@ def _taken_over(error: FencedError) -> TakenOver:
         error.message,
         remedy="leave this bridge waiting: it takes over when the other one ends; or stop one of the two",
     )
+
+
+def _open_quarantine(
+    config: Config, admin: BrokerAdmin, topics: Collection[str], resume: Progress
+) -> Quarantine | None:
+    """Returns the quarantine of a bridge that has fenced the others; None if no row is in it, and none ever goes there.
+
+    Args:
+        config: the whole configuration.
+        admin: asks the brokers.
+        topics: the bridge's topics.
+        resume: the stored progress.
+
+    Raises:
+        CdcError: as for ``read_entries``.
+    """
+    topic, budgets = quarantine_topic(config.name), config.source.quarantine
+    # The stored progress counts the keys in quarantine. Without any, nobody needs a right to read that topic.
+    if resume.commit_ts and not budgets and not resume.quarantined:
+        return None
+    entries = read_entries(admin, topic)
+    if not entries and not budgets and not resume.quarantined:
+        return None
+    quarantine = Quarantine(topic, {table: each.budget for table, each in budgets.items()}, entries)
+    quarantine.warn_of_strangers(topics)
+    return quarantine

@@ -46,6 +46,8 @@ class SourceSide:
         """Returns how a relation is encoded; None while its transaction is not visible, or somebody locks the table."""
         if (outbox := self._registry.outboxes.encoder(need.relation)) is not None:
             return FoundRelation(outbox)
+        if self._registry.withholds(need.relation):
+            return FoundRelation(None)
         if not self.snapshot().sees(need.xid):
             return None
         try:
@@ -72,7 +74,7 @@ class SourceSide:
 
     def _new_beginning(self, table: TableEncoder) -> NewBeginning | None:
         beginning = self._registry.new_beginning(table)
-        if beginning is not None:
+        if beginning is not None and beginning.cause != "first":
             name = table.relation.qualified_name
             log.warning(
                 "table begins anew: every key of its topic is deleted first",

@@ -107,6 +107,12 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "backfill",
         "Publish tables again while the stream continues: ask the running bridge, or run one until it is done.",
     ),
+    "quarantine": Command(
+        REPAIR,
+        "quarantine_command",
+        "quarantine_app",
+        "List the rows that cannot be carried, or that the replica refuses; have them published again.",
+    ),
     "reconcile": Command(
         REPAIR,
         "reconcile_command",
@@ -151,7 +157,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
         LOOK,
         "mirror_command",
         "mirror",
-        "Copy topics into Parquet files or Delta tables with Spark, exactly once, until SIGTERM or Ctrl-C.",
+        "Copy topics into Parquet files, Delta or Iceberg tables with Spark, exactly once, until SIGTERM or Ctrl-C.",
         answers=True,
     ),
     "topics": Command(

@@ -20,6 +20,7 @@ from cdc.bridge.source.connect import LOOK_S, connect
 from cdc.bridge.source.grants import Capture, capture_grants
 from cdc.bridge.source.publication import inspect_publication
 from cdc.bridge.source.rights import secured_tables
+from cdc.bridge.source.row_filter import applies, why_not_filtered
 from cdc.bridge.source.table import TableInfo, why_unusable
 from cdc.cli.options import ConfigOption, load_config
 from cdc.ops.setup.conninfo import over
@@ -71,7 +72,11 @@ def source(config: ConfigOption = None, admin: AdminOption = "") -> None:
     loaded = load_config(config)
     role, database = role_and_database("source", loaded.source.connection())
     with _look(loaded, admin) as conn:
-        tables = _tables(conn, loaded)
+        found, name = _tables(conn, loaded), loaded.source.publication
+        unfit = {each: why.reason for each in _usable(found) if (why := why_not_filtered(conn, each)) is not None}
+        tables = [each for each in found if each not in unfit]
+        state = inspect_publication(conn, name)
+        carried = [] if state is None else [each for each in _usable(tables) if each.qualified_name in state.tables]
         lines = capture_grants(
             Capture(
                 role=role,
@@ -79,10 +84,12 @@ def source(config: ConfigOption = None, admin: AdminOption = "") -> None:
                 tables=tables,
                 grows=any("*" in pattern for pattern in loaded.source.tables),
                 secured=secured_tables(conn, _usable(tables)),
-                publication=loaded.source.publication,
+                publication=name,
                 mode=loaded.source.publication_mode,
-                state=inspect_publication(conn, loaded.source.publication),
+                state=state,
                 outboxes=find_outboxes(conn, loaded),
+                unfit=list(unfit.values()),
+                unlike=[each for each in carried if not applies(conn, name, each)],
             )
         )
     typer.echo("\n".join([comment(f"In database {database} of the source: what bridge {loaded.name} needs."), *lines]))
@@ -142,7 +149,7 @@ def _usable(tables: Sequence[TableInfo]) -> list[TableInfo]:
 
 def _tables(conn: psycopg.Connection[tuple[object, ...]], config: Config) -> tuple[TableInfo, ...]:
     source = config.source
-    tables = find_tables(conn, source.tables, source.exclude, source.keys)
+    tables = find_tables(conn, source.tables, source.exclude, source.keys, source.rows)
     if not tables:
         raise SourceRefused(
             f"no table matches source.tables ({', '.join(source.tables)})",

@@ -7,6 +7,7 @@ from typing import Annotated, get_args
 
 import typer
 
+from cdc.base import extras
 from cdc.base.errors import ConfigError
 from cdc.cli.options import ConfigOption, load_config
 from cdc.contract.jobspec.mirror import (
@@ -22,7 +23,11 @@ from cdc.ops.jobs.launch import run_job
 
 Target = Annotated[
     str,
-    typer.Option("--to", metavar="FORMAT:DIR", help="parquet:DIR or delta:DIR, a folder that all executors must see."),
+    typer.Option(
+        "--to",
+        metavar="FORMAT:DIR",
+        help="parquet:DIR, delta:DIR or iceberg:DIR, a folder that all executors must see.",
+    ),
 ]
 KeepDays = Annotated[
     int | None,
@@ -31,7 +36,7 @@ KeepDays = Annotated[
         min=1,
         max=3650,
         metavar="DAYS",
-        help=f"Days for which former versions of Delta tables stay readable; {KEEP_DAYS} by default.",
+        help=f"Days for which former versions of Delta and Iceberg tables stay readable; {KEEP_DAYS} by default.",
         show_default=False,
     ),
 ]
@@ -79,10 +84,10 @@ def mirror(
         list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting; may be repeated.")
     ] = None,
 ) -> None:
-    """Copy topics into Parquet files or Delta tables with Spark, exactly once, until SIGTERM or Ctrl-C.
+    """Copy topics into Parquet files, Delta or Iceberg tables with Spark, exactly once, until SIGTERM or Ctrl-C.
 
-    Delta tables come with _cdc_cuts, which names the versions that together are the source at one LSN. In Parquet files
-    each table is exact by itself, but the tables do not share one LSN.
+    Delta and Iceberg tables come with _cdc_cuts, which names the versions that together are the source at one LSN. In
+    Parquet files each table is exact by itself, but the tables do not share one LSN.
 
     Exit code 2 when the copying cannot continue.
 
@@ -92,13 +97,12 @@ def mirror(
 
         cdc mirror public.orders -c shop.yaml --to delta:/lake/shop --once
 
+        cdc mirror -c shop.yaml --to iceberg:/lake/shop --interval 60
+
         cdc mirror -c shop.yaml --to parquet:/lake/files --interval 60 --master spark://head:7077
     """
     lake, path = _target(to)
-    if lake == "delta" and checkpoint is not None:
-        raise ConfigError("--checkpoint is for Parquet files", remedy="leave it out: Delta tables keep their position")
-    if lake == "parquet" and keep_days is not None:
-        raise ConfigError("--keep-days is for Delta tables", remedy="leave it out: Parquet files have no versions")
+    _refuse_misfits(lake, checkpoint, keep_days)
     loaded = load_config(config)
     spark, deployment = spark_settings(master, conf=conf or ()), describe_deployment(loaded, tables or ())
     job = MirrorJob(
@@ -125,4 +129,15 @@ def _target(to: str) -> tuple[LakeFormat, Path]:
     for each in get_args(LakeFormat):
         if name == each and folder:
             return each, Path(folder)
-    raise ConfigError(f"--to {to} does not say what to write where", remedy="write --to delta:DIR or --to parquet:DIR")
+    raise ConfigError(
+        f"--to {to} does not say what to write where", remedy="write --to delta:DIR, iceberg:DIR or parquet:DIR"
+    )
+
+
+def _refuse_misfits(lake: LakeFormat, checkpoint: Path | None, keep_days: int | None) -> None:
+    if lake != "parquet" and checkpoint is not None:
+        raise ConfigError("--checkpoint is for Parquet files", remedy="leave it out: tables keep their position")
+    if lake == "parquet" and keep_days is not None:
+        raise ConfigError("--keep-days is for tables", remedy="leave it out: Parquet files have no versions")
+    if lake == "iceberg":
+        extras.require("iceberg", "cdc mirror --to iceberg:DIR")

@@ -11,14 +11,15 @@ from typing import Annotated, Any
 import typer
 
 from cdc import __version__
+from cdc.base import extras
 from cdc.base.config import Config
 from cdc.base.daemon.logs import configure
 from cdc.base.errors import ConfigError
 from cdc.cli.options import ConfigOption, LogLevelOption, load_config
-from cdc.contract.jobspec.deployment import SparkSettings
+from cdc.contract.jobspec.deployment import LakeSettings, SparkSettings
 from cdc.contract.jobspec.reconcile import ReconcileJob
 from cdc.ops.jobs.answers import SOMETHING_WRONG
-from cdc.ops.jobs.describe import describe_deployment, spark_settings
+from cdc.ops.jobs.describe import beside_lake, describe_deployment, spark_settings
 from cdc.ops.jobs.heal import repair_and_verify
 from cdc.ops.jobs.launch import run_job
 
@@ -39,7 +40,22 @@ Columns = Annotated[
     str | None,
     typer.Option(help="Compare only these columns, separated by commas; slower if many rows differ in other columns."),
 ]
-Replica = Annotated[bool, typer.Option("--replica/--no-replica", help="Compare the replica as well, if there is one.")]
+Replica = Annotated[
+    bool | None,
+    typer.Option(
+        "--replica/--no-replica",
+        help="Compare the replica as well, if there is one; it does unless you say no.",
+        show_default=False,
+    ),
+]
+Lake = Annotated[
+    str | None,
+    typer.Option(
+        "--lake",
+        metavar="FORMAT:DIR",
+        help="Compare this lake, delta:DIR or iceberg:DIR, in the place of the replica, at its newest exact cut.",
+    ),
+]
 AsksRepair = Annotated[
     bool, typer.Option("--repair", help="Have the bridge publish the differing keys again, then compare them again.")
 ]
@@ -85,7 +101,8 @@ def reconcile(
     folder: Folder = None,
     where: Where = None,
     columns: Columns = None,
-    replica: Replica = True,
+    replica: Replica = None,
+    lake: Lake = None,
     repair: AsksRepair = False,
     yes: Yes = False,
     rounds: Rounds = 3,
@@ -115,29 +132,28 @@ def reconcile(
 
         cdc reconcile --state /var/lib/cdc/reconcile    # every night: reads only what is new
 
+        cdc reconcile --lake delta:/lake/shop
+
         cdc reconcile public.orders --master spark://spark:7077 --report /shared/reports/today
     """
-    if resume:
-        _refuse_resuming_nowhere(folder)
-    if (where, columns) != (None, None):
-        _refuse_all_but_one(tables or ())
-    _refuse_parts_of_a_state(state, passes)
-    loaded = load_config(config)
-    configure(log_level, loaded.secrets())
+    _refuse_resuming_nowhere(resume, folder)
+    compared = _compared(replica, lake)
     options = {
         "where": where,
-        "columns": {} if columns is None else {(tables or [""])[0]: tuple(map(str.strip, columns.split(",")))},
+        "columns": _columns_of_one(where, columns, tables or ()),
         "fence_timeout_s": fence_timeout,
         "max_snapshot_s": max_snapshot_seconds,
         "connections": connections,
         "rounds": rounds,
         "passes": passes,
-        "state": None if state is None else str(state.resolve()),
+        "state": _whole_state(state, passes),
         "resume": resume,
         "samples": samples,
         "redact": redact,
     }
-    job = reconcile_job(loaded, tables or (), folder, spark_settings(master, conf=conf or ()), replica, options)
+    loaded = load_config(config)
+    configure(log_level, loaded.secrets())
+    job = reconcile_job(loaded, tables or (), folder, spark_settings(master, conf=conf or ()), compared, options)
     raise typer.Exit(_run(loaded, job, repair, asks=not yes))
 
 
@@ -149,23 +165,47 @@ def _run(config: Config, job: ReconcileJob, repair: bool, *, asks: bool) -> int:
         return repair_and_verify(config, job, asks=asks) if repair and code == SOMETHING_WRONG else code
 
 
-def _refuse_resuming_nowhere(folder: Path | None) -> None:
-    if folder is None:
+def _refuse_resuming_nowhere(resume: bool, folder: Path | None) -> None:
+    if resume and folder is None:
         raise ConfigError("--resume needs --report", remedy="name the folder of the interrupted run: --report FOLDER")
 
 
-def _refuse_all_but_one(tables: Sequence[str]) -> None:
-    if len(tables) != 1:
+def _columns_of_one(where: str | None, columns: str | None, tables: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+    if (where, columns) != (None, None) and len(tables) != 1:
         raise ConfigError(
             "--where and --columns need exactly one table", remedy="name it: cdc reconcile public.orders …"
         )
+    return {} if columns is None else {tables[0]: tuple(map(str.strip, columns.split(",")))}
 
 
-def _refuse_parts_of_a_state(state: Path | None, passes: int) -> None:
+def _whole_state(state: Path | None, passes: int) -> str | None:
     if state is not None and passes > 1:
         raise ConfigError(
             "--state and --passes cannot be combined", remedy="leave one out: --state keeps hashes of whole topics"
         )
+    return None if state is None else str(state.resolve())
+
+
+def _compared(replica: bool | None, lake: str | None) -> LakeSettings | bool:
+    """Returns the lake that is compared, or whether the replica is; takes ``delta:/lake/shop`` apart."""
+    if lake is None:
+        return replica is not False
+    if replica is not None:
+        raise ConfigError(
+            "--lake takes the place of the replica, so it cannot be combined with --replica or --no-replica",
+            remedy="leave one of them out, and compare the replica in a run of its own",
+        )
+    system, _, path = lake.partition(":")
+    if system in ("delta", "iceberg") and path:
+        if system == "iceberg":
+            extras.require("iceberg", "cdc reconcile --lake iceberg:DIR")
+        return LakeSettings.model_validate({"system": system, "path": str(Path(path).absolute())})
+    if system == "parquet" and path:
+        raise ConfigError(
+            "cdc reconcile cannot compare Parquet files: they have no cut, so no LSN at which they equal the source",
+            remedy="mirror into Delta or Iceberg tables, and name their folder: --lake delta:DIR",
+        )
+    raise ConfigError(f"--lake {lake} does not name a lake", remedy="write --lake delta:DIR or iceberg:DIR")
 
 
 def reconcile_job(
@@ -173,7 +213,7 @@ def reconcile_job(
     tables: Sequence[str],
     folder: Path | None,
     spark: SparkSettings,
-    replica: bool,
+    compared: LakeSettings | bool,
     options: Mapping[str, Any],
 ) -> ReconcileJob:
     """Describes the comparison that the command line asks for, and makes its folder."""
@@ -181,13 +221,15 @@ def reconcile_job(
     place = (folder or Path(f"reconcile-{run}")).resolve()
     place.mkdir(parents=True, exist_ok=True)
     deployment = describe_deployment(config, tables)
+    if isinstance(compared, LakeSettings):
+        deployment = beside_lake(deployment, compared)
     return ReconcileJob(
         run=run,
         tool_version=__version__,
         spark=spark,
         kafka=deployment.kafka,
         source=deployment.source,
-        replica=deployment.replica if replica else None,
+        replica=deployment.replica if compared else None,
         stream=deployment.stream,
         tables=deployment.tables,
         folder=str(place),

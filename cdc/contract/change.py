@@ -15,6 +15,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from cdc.base.lsn import LSN
 from cdc.base.table_names import qualified
+from cdc.contract.record import RowRule
 
 
 class UnchangedToast(enum.Enum):
@@ -66,7 +67,8 @@ class Column:
 class Relation:
     """A table as one Relation message described it. Objects compare by identity: each message makes a new one.
 
-    ``rules`` says, by column, what was hidden of it (``contract.hiding``); nothing in what the server sends.
+    ``rules`` says, by column, what was hidden of it (``contract.hiding``), and ``rows`` which rows it has; nothing in
+    what the server sends.
     """
 
     relation_id: int
@@ -75,6 +77,7 @@ class Relation:
     replica_identity: ReplicaIdentity
     columns: tuple[Column, ...]
     rules: tuple[tuple[str, str], ...] = ()
+    rows: RowRule | None = None
 
     @property
     def qualified_name(self) -> str:

@@ -30,6 +30,7 @@ NEWER: Final = "newer"
 """The value of ``toast``: the stream left out a value, which was read later and may be newer than the record's LSN."""
 
 _NO_ROW: Final = b";row=none"
+_QUARANTINED: Final = b";row=quarantined"
 
 _POSITION: Final = re.compile(rb"v=1;op=[cudrt];lsn=([0-9A-F]{1,8}/[0-9A-F]{1,8});seq=([0-9]{1,19})(?:;|$)")
 _NUMBER: Final = re.compile("-?[0-9]{1,20}")
@@ -170,6 +171,23 @@ def of_no_row(header: bytes) -> bytes:
     Such a record has a key in a spelling, or in a partition, that the bridge never uses.
     """
     return header + _NO_ROW
+
+
+def quarantined(header: bytes) -> bytes:
+    """Returns the header of the tombstone that stands in a topic for a row that cannot be carried.
+
+    The row exists in the source, and has an entry in quarantine.
+    """
+    return bare(header, DELETE) + _QUARANTINED
+
+
+def bare(header: bytes, op: str, schema: str = "") -> bytes:
+    """Returns a header with another op, maybe another fingerprint, and without what follows the fingerprint."""
+    match = _STAMP.match(header)
+    if match is None:
+        raise AssertionError(f"not a header of this bridge: {header!r}")
+    whole = b"v=1;op=" + op.encode() + header[match.end(1) : match.end()]
+    return of_schema(whole, schema) if schema else whole
 
 
 def is_of_no_row(header: bytes) -> bool:

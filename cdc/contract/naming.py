@@ -57,6 +57,10 @@ def schemas_topic(name: str) -> str:
     return f"{name}.__schemas"
 
 
+def quarantine_topic(name: str) -> str:
+    return f"{name}.__quarantine"
+
+
 SubjectStrategy: TypeAlias = Literal["topic", "record", "topic-record"]
 """What names the subjects of a registry: Confluent's TopicNameStrategy, RecordNameStrategy, TopicRecordNameStrategy."""
 

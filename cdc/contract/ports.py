@@ -155,6 +155,7 @@ class CutStanding(NamedTuple):
         outside: topics that are not part of the cut.
         joining: topics that are part of the cut from this one on.
         caught_up_at: as in ``Restored``.
+        lacking: topics whose tables lack rows that are in quarantine.
     """
 
     is_true: bool
@@ -162,6 +163,7 @@ class CutStanding(NamedTuple):
     outside: Collection[str]
     joining: Collection[str]
     caught_up_at: float
+    lacking: Collection[str] = ()
 
 
 Beginning: TypeAlias = Literal["joined", "outside", "anew", "stopped"]

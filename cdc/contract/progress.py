@@ -19,12 +19,13 @@ def stream_key(slot: str) -> bytes:
 def progress_value(progress: Progress) -> bytes:
     """The record's value: one JSON object."""
     partial, source, lead = progress.partial, progress.source, progress.lead
+    messages = {"messages": progress.messages} if progress.messages else {}
     ahead = {} if lead is None else {"lead": {"sent": str(lead.sent), "open": lead.is_open}}
     return orjson.dumps(
         {
             "v": 1,
             "lsn": str(progress.lsn),
-            "partial": None if partial is None else {"lsn": str(partial.lsn), "seq": partial.seq},
+            "partial": None if partial is None else {"lsn": str(partial.lsn), "seq": partial.seq, **messages},
             "commit_ts": progress.commit_ts,
             "source": {
                 "system_identifier": source.system_identifier,
@@ -33,6 +34,7 @@ def progress_value(progress: Progress) -> bytes:
             },
             "unseen": progress.unseen,
             **ahead,
+            **({"quarantined": dict(progress.quarantined)} if progress.quarantined else {}),
         }
     )
 
@@ -57,4 +59,6 @@ def _progress(fields: dict[str, Any]) -> Progress:
         ),
         unseen=tuple(map(integer, fields["unseen"])),
         lead=None if lead is None else Lead(LSN.parse(lead["sent"]), lead["open"] is True),
+        messages=0 if partial is None else integer(partial.get("messages", 0)),
+        quarantined=tuple((table, integer(count)) for table, count in fields.get("quarantined", {}).items()),
     )

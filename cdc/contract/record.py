@@ -12,22 +12,22 @@ from cdc.base.table_names import qualified
 
 
 class EventParts(NamedTuple):
-    """What an event of an outbox has beside topic, key, value and the header ``cdc``.
+    """What an event, of an outbox or of a message, has beside topic, key, value and the header ``cdc``.
 
     Attributes:
-        event_id: the event's id; if the event has no key, it decides the partition.
+        spread_by: what decides the partition if the event has no key.
         has_key: whether the event has a key; without one, the record's key is null.
         headers: further headers, in order.
     """
 
-    event_id: bytes
+    spread_by: bytes
     has_key: bool
     headers: tuple[tuple[str, bytes], ...]
 
 
 Ready: TypeAlias = tuple[str, bytes, bytes | None, bytes, bytes | EventParts | None]
 """A record that is ready to send: topic, key, value and header; and, for the topic's history if it has one, what the
-stream says about the row before. An event of an outbox has its other parts in that place.
+stream says about the row before. An event has its other parts in that place.
 
 The value None makes a tombstone. Only a real null deletes: ``b""`` and ``b"null"`` are live values. The header is the
 value of the one header ``cdc``.
@@ -76,6 +76,10 @@ class Progress:
             in the WAL before it is visible. A backfill must not read rows older than theirs. Most of them have been
             visible for long.
         lead: None as long as every row was published in a Kafka transaction together with its progress.
+        messages: of the transaction of ``partial``, so many logical messages were taken as well. They are not counted
+            as changes, so that the ordinals of changes do not depend on whether messages are read.
+        quarantined: tables with rows in quarantine, by their qualified names, and how many keys of each. The topics
+            lack these rows.
     """
 
     lsn: LSN
@@ -84,6 +88,8 @@ class Progress:
     source: SourceIdentity
     unseen: tuple[int, ...] = ()
     lead: Lead | None = None
+    messages: int = 0
+    quarantined: tuple[tuple[str, int], ...] = ()
 
 
 BackfillState: TypeAlias = Literal["waiting", "running", "paused", "done", "cancelled", "failed"]
@@ -219,12 +225,14 @@ class RepairRequest:
         part: the number of the part, from 0.
         table: ``namespace.table``.
         keys: the keys; their number and size are limited (``contract.repair``).
+        gives_up: remove the entries that these keys have in quarantine, and publish nothing.
     """
 
     request: str
     part: int
     table: str
     keys: tuple[RepairKey, ...]
+    gives_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +345,19 @@ class DebeziumModes(NamedTuple):
     schemas: bool = False
 
 
+class RowRule(NamedTuple):
+    """The row filter that a publication applies to a table.
+
+    Attributes:
+        condition: as PostgreSQL prints it; rows that do not satisfy it are not published.
+        entry: the oid of the publication's entry. An entry that was removed and added again may have let other rows
+            through for a while.
+    """
+
+    condition: str
+    entry: int
+
+
 @dataclass(frozen=True, slots=True)
 class TableSchema:
     """A relation definition as ``__schemas`` stores it, found by ``fingerprint`` (16 hex digits).
@@ -347,7 +368,8 @@ class TableSchema:
     ask the registry; the newest comes last. ``envelope`` is None if a value is the row and nothing else;
     ``was_enveloped`` says whether the topic held envelopes before. ``is_connects`` says whether each value contains its
     schema, as Kafka Connect's JsonConverter reads it. ``key_schema`` is None if keys are JSON; the fingerprint depends
-    on it, and on ``rules``, which says by column what was hidden (``contract.hiding``).
+    on it, on ``rules``, which says by column what was hidden (``contract.hiding``), and on ``rows``, which says which
+    rows were published; None for all.
     """
 
     fingerprint: str
@@ -364,6 +386,7 @@ class TableSchema:
     is_connects: bool = False
     key_schema: WrittenSchema | None = None
     rules: tuple[tuple[str, str], ...] = ()
+    rows: RowRule | None = None
 
     @property
     def is_formed(self) -> bool:

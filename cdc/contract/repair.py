@@ -17,17 +17,17 @@ PART_BYTES: Final = 256 * 1024
 """Limit for the keys of one part: any broker takes a record of this size, and the bridge publishes 500 rows quickly."""
 
 
-def parts_of(request: str, table: str, keys: Iterable[RepairKey]) -> Iterator[RepairRequest]:
+def parts_of(request: str, table: str, keys: Iterable[RepairKey], *, gives_up: bool = False) -> Iterator[RepairRequest]:
     """Split a request into parts of at most ``PART_KEYS`` keys and about ``PART_BYTES``."""
     number, part, size = 0, list[RepairKey](), 0
     for each in keys:
         if len(part) == PART_KEYS or (part and size + len(each.key) > PART_BYTES):
-            yield RepairRequest(request, number, table, tuple(part))
+            yield RepairRequest(request, number, table, tuple(part), gives_up)
             number, part, size = number + 1, [], 0
         part.append(each)
         size += len(each.key)
     if part:
-        yield RepairRequest(request, number, table, tuple(part))
+        yield RepairRequest(request, number, table, tuple(part), gives_up)
 
 
 def repair_request_key(request: str, part: int) -> bytes:
@@ -53,8 +53,9 @@ def is_repair_key(key: bytes | None) -> bool:
 def repair_request_value(request: RepairRequest) -> bytes:
     """The record's value: one JSON object with the attributes' names. Keys may be any bytes, so they are in base64."""
     keys = [[b64encode(each.key).decode(), each.partition] for each in request.keys]
+    gives_up = {"gives_up": True} if request.gives_up else {}
     return orjson.dumps(
-        {"v": 1, "request": request.request, "part": request.part, "table": request.table, "keys": keys}
+        {"v": 1, "request": request.request, "part": request.part, "table": request.table, "keys": keys, **gives_up}
     )
 
 

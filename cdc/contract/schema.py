@@ -13,7 +13,7 @@ from cdc.contract.change import Column, Relation
 from cdc.contract.debezium_modes import mark_of, modes_of
 from cdc.contract.parsing import integer, parse_record, text
 from cdc.contract.pgtypes import sql_type
-from cdc.contract.record import ColumnForm, FormatName, SchemaColumn, TableSchema, ValueForms, WrittenSchema
+from cdc.contract.record import ColumnForm, FormatName, RowRule, SchemaColumn, TableSchema, ValueForms, WrittenSchema
 
 _FORMATS: Final = frozenset(get_args(FormatName))
 _FORMS: Final = frozenset(get_args(ColumnForm))
@@ -31,7 +31,7 @@ def fingerprint(
     It leaves out relation id, topic and replica identity, because these do not change the meaning of a record. The
     forms are in it so that a record's header says how the record is written: one table has as many definitions. The
     schema of keys with its id is in it, because with another one the same row has another key. So are the rules by
-    which columns are hidden: under others, a value is another one.
+    which columns are hidden: under others, a value is another one. And so is the condition that rows satisfy.
     """
     shape: list[Any] = [
         relation.namespace,
@@ -47,6 +47,8 @@ def fingerprint(
         shape.append(list(key_schema))
     if relation.rules:
         shape.append({"rules": relation.rules})
+    if relation.rows is not None:
+        shape.append({"rows": list(relation.rows)})
     return blake2b(orjson.dumps(shape), digest_size=8).hexdigest()
 
 
@@ -70,6 +72,7 @@ def table_schema(
         is_connects=forms.is_connects,
         key_schema=key_schema,
         rules=relation.rules,
+        rows=relation.rows,
     )
 
 
@@ -140,6 +143,8 @@ def schema_value(schema: TableSchema) -> bytes:
         value["key_schema"] = list(schema.key_schema)
     if schema.rules:
         value["rules"] = [list(each) for each in schema.rules]
+    if schema.rows is not None:
+        value["rows"] = {"condition": schema.rows.condition, "entry": schema.rows.entry}
     return orjson.dumps(value)
 
 
@@ -180,7 +185,12 @@ def _schema(fields: dict[str, Any]) -> TableSchema:
         is_connects=_is_connects(fields.get("schemas")),
         key_schema=_key_schema(fields.get("key_schema")),
         rules=tuple((text(column), text(rule)) for column, rule in fields.get("rules", ())),
+        rows=_rows(fields.get("rows")),
     )
+
+
+def _rows(found: Any) -> RowRule | None:
+    return None if found is None else RowRule(text(found["condition"]), integer(found["entry"]))
 
 
 def _is_connects(schemas: object) -> bool:

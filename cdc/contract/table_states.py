@@ -22,6 +22,7 @@ class TableState(enum.StrEnum):
     CATCHING_UP = "catching_up"
     REBUILDING = "rebuilding"
     EXACT = "exact"
+    EXCEPTED = "excepted"
     STOPPED = "stopped"
 
 
@@ -30,8 +31,12 @@ MEANINGS: Final[Mapping[TableState, str]] = {
     TableState.CATCHING_UP: "it was exact; now there is no LSN at which it is known to equal the source",
     TableState.REBUILDING: "its topic is read from the first record again, over older rows",
     TableState.EXACT: "it equals the source table at the LSN of the cut",
+    TableState.EXCEPTED: "but for rows in quarantine, it equals the source table at the LSN of the cut",
     TableState.STOPPED: "it takes no rows until somebody acts",
 }
+
+IN_CUT: Final = frozenset({TableState.EXACT, TableState.EXCEPTED})
+"""The states of tables that a cut speaks of."""
 
 
 class TableEvent(enum.Enum):
@@ -47,11 +52,13 @@ class TableEvent(enum.Enum):
     INCOMPLETE = "at a cut, its topic does not hold every row"
     UNPROVEN = "a cut does not prove it equal to the source"
     PROVEN = "a cut proves it equal to the source"
+    PROVEN_BUT = "a cut proves it equal to the source, but for rows in quarantine"
     REFUSED = "it cannot take rows"
 
 
 _STAYS: Final = {state: state for state in TableState}
 _TAKES_ROWS: Final = [state for state in TableState if state is not TableState.STOPPED]
+_PROVABLE: Final = [state for state in _TAKES_ROWS if state is not TableState.REBUILDING]
 
 # Some cells are missing for a reason: a stopped table is part of no cut, and a table that is rebuilt must join the cut
 # before a cut can prove it. A defect that leads there raises KeyError and ends the session, rather than call it exact.
@@ -64,12 +71,13 @@ TRANSITIONS: Final[Mapping[TableEvent, Mapping[TableState, TableState]]] = {
         **dict.fromkeys(TableState, TableState.LOADING),
         TableState.REBUILDING: TableState.REBUILDING,
     },
-    TableEvent.LEFT_OUT: {**_STAYS, TableState.EXACT: TableState.CATCHING_UP},
+    TableEvent.LEFT_OUT: {**_STAYS, **dict.fromkeys(IN_CUT, TableState.CATCHING_UP)},
     TableEvent.JOINED: {
         TableState.LOADING: TableState.LOADING,
         TableState.CATCHING_UP: TableState.CATCHING_UP,
         TableState.REBUILDING: TableState.LOADING,
         TableState.EXACT: TableState.EXACT,
+        TableState.EXCEPTED: TableState.EXCEPTED,
     },
     TableEvent.INCOMPLETE: {
         **dict.fromkeys(_TAKES_ROWS, TableState.LOADING),
@@ -79,13 +87,10 @@ TRANSITIONS: Final[Mapping[TableEvent, Mapping[TableState, TableState]]] = {
         TableState.LOADING: TableState.LOADING,
         TableState.CATCHING_UP: TableState.CATCHING_UP,
         TableState.REBUILDING: TableState.REBUILDING,
-        TableState.EXACT: TableState.CATCHING_UP,
+        **dict.fromkeys(IN_CUT, TableState.CATCHING_UP),
     },
-    TableEvent.PROVEN: {
-        TableState.LOADING: TableState.EXACT,
-        TableState.CATCHING_UP: TableState.EXACT,
-        TableState.EXACT: TableState.EXACT,
-    },
+    TableEvent.PROVEN: dict.fromkeys(_PROVABLE, TableState.EXACT),
+    TableEvent.PROVEN_BUT: dict.fromkeys(_PROVABLE, TableState.EXCEPTED),
     TableEvent.REFUSED: dict.fromkeys(TableState, TableState.STOPPED),
 }
 
@@ -109,4 +114,4 @@ def at_cut(topic: str, standing: CutStanding) -> tuple[TableEvent, ...]:
         return *joined, TableEvent.INCOMPLETE
     if topic in standing.outside or not standing.is_true:
         return *joined, TableEvent.UNPROVEN
-    return *joined, TableEvent.PROVEN
+    return *joined, TableEvent.PROVEN_BUT if topic in standing.lacking else TableEvent.PROVEN

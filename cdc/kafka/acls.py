@@ -1,7 +1,7 @@
 """The ACLs that bridge and sink need in Kafka, as commands to copy. Pure.
 
-Write and Read imply Describe. No other rights are needed: bridge and sink join no consumer group, and ask for nothing
-that concerns the cluster as a whole.
+Write and Read imply Describe. No other rights are needed: bridge and sink ask for nothing that concerns the cluster as
+a whole. They join no consumer group; the sink stores its offsets as those of one (``replay.backlog``).
 
 https://kafka.apache.org/documentation/#security_authz_primitives
 """
@@ -55,7 +55,8 @@ class Acl(NamedTuple):
 
 def bridge_acls(name: str, other_topics: Sequence[str]) -> list[Acl]:
     """The ACLs of the bridge ``name``; ``other_topics`` are those that ``topics.names`` calls something else."""
-    return [Acl("transactional-id", transactional_id(name), ("Write",)), *_topics(name, other_topics, BRIDGE_ON_TOPICS)]
+    own = Acl("transactional-id", transactional_id(name), ("Write",)), Acl("group", sink_group(name), ("Describe",))
+    return [*own, *_topics(name, other_topics, BRIDGE_ON_TOPICS)]
 
 
 def event_acls(topic: str, *, prefixed: bool) -> Acl:
@@ -65,7 +66,17 @@ def event_acls(topic: str, *, prefixed: bool) -> Acl:
 
 def sink_acls(name: str, other_topics: Sequence[str]) -> list[Acl]:
     """The ACLs of the sink that follows the bridge ``name``."""
+    return [Acl("group", sink_group(name), ("Read",)), *view_acls(name, other_topics)]
+
+
+def view_acls(name: str, other_topics: Sequence[str]) -> list[Acl]:
+    """The ACLs of a view of the topics of the bridge ``name``."""
     return _topics(name, other_topics, SINK_ON_TOPICS)
+
+
+def sink_group(name: str) -> str:
+    """The consumer group that has the offsets of the sink ``name``. It never has a member."""
+    return f"{name}.sink"
 
 
 def transactional_id(name: str) -> str:

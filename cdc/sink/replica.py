@@ -136,6 +136,7 @@ class TableStatus:
         state: one of ``metrics.TABLE_STATES``.
         rows_applied: upserts and deletes since the table was created.
         reason: why it is stopped or rebuilt; else empty.
+        refused: how many rows it lacks because it refused them.
     """
 
     topic: str
@@ -143,6 +144,28 @@ class TableStatus:
     state: str
     rows_applied: int
     reason: str
+    refused: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRecord:
+    """The newest record of its key, which a replica table refuses and therefore lacks.
+
+    Attributes:
+        topic: where it is.
+        key: in JSON.
+        partition: where it is.
+        offset: where it is.
+        reason: why the replica table refuses it.
+        since: when it did, in µs since 1970, by the replica's clock.
+    """
+
+    topic: str
+    key: bytes
+    partition: int
+    offset: int
+    reason: str
+    since: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +281,9 @@ class ReplicaDatabase(Protocol):
 
     def status(self) -> SinkStatus:
         """Returns the state of the sink, whether it is running or not."""
+
+    def refused(self) -> Sequence[RefusedRecord]:
+        """Returns the records that replica tables refuse and go on without, as ``sink.quarantine`` allows."""
 
     def inspect(self, tables: Sequence[ReplicaName], source: SourceIdentity | None) -> Inspection:
         """Returns what the sink would find here, and changes nothing.

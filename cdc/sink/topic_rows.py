@@ -60,6 +60,10 @@ class TopicRecords:
             tombstones = [self._with_key_in_json(record) for record in tombstones]
         return tombstones, upserts
 
+    def key(self, record: StoredRecord) -> bytes:
+        """Returns the key of one of the newest records in JSON, whichever form it has in the topic."""
+        return self._keys.json(record.key or b"")
+
     def _opened(self, record: StoredRecord) -> StoredRecord:
         topic, partition, offset, key, value, header = record
         try:

@@ -6,17 +6,18 @@ import signal
 import sys
 import threading
 from contextlib import ExitStack, closing
+from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from cdc.contract.jobspec.mirror import MirrorJob
 from cdc.spark.errors import JobError
-from cdc.spark.mirror.delta import DeltaMirror
-from cdc.spark.mirror.delta_sql import SESSION
+from cdc.spark.mirror.formats import format_of, with_format
 from cdc.spark.mirror.parquet import ParquetMirror
 from cdc.spark.mirror.rounds import CutRounds
 from cdc.spark.mirror.stream import MirrorStream
+from cdc.spark.mirror.versioned_lake import VersionedLake
 from cdc.spark.offsets import Brokers
 from cdc.spark.session import open_session
 
@@ -31,9 +32,7 @@ def main(document: str) -> int:
     stop = threading.Event()
     # Before the session is opened: that takes seconds, and SIGTERM would kill it half-way.
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    settings = job.spark
-    if job.format == "delta":
-        settings = settings.model_copy(update={"conf": {**SESSION, **settings.conf}})
+    settings = job.spark if job.format == "parquet" else with_format(job.spark, job.format)
     with open_session(settings, "cdc mirror") as spark:
         # After the session is open, because pyspark installs its own handler of SIGINT.
         signal.signal(signal.SIGINT, lambda *_: stop.set())
@@ -52,12 +51,14 @@ def mirror(spark: SparkSession, job: MirrorJob, stop: threading.Event) -> None:
     with ExitStack() as opened:
         brokers = opened.enter_context(closing(Brokers(job.kafka)))
         stream: CutRounds | MirrorStream
-        if job.format == "delta":
-            tables = opened.enter_context(closing(DeltaMirror(spark, job)))
-            stream = CutRounds(spark, job, tables, brokers, stop)
-        else:
+        if job.format == "parquet":
             files = opened.enter_context(closing(ParquetMirror(spark, job)))
             stream = MirrorStream(spark, job, files, brokers, stop)
+        else:
+            root = Path(job.path).absolute()
+            tables = opened.enter_context(closing(format_of(spark, job.format, root, job.keep_days)))
+            lake = opened.enter_context(closing(VersionedLake(spark, job, tables)))
+            stream = CutRounds(spark, job, lake, brokers, stop)
         sys.stderr.write(f"mirroring {len(job.tables)} tables\n")
         try:
             stream.run()

@@ -74,6 +74,8 @@ class ParquetMirror:
         for table in job.tables:
             if (self._root / table.topic / "_delta_log").exists():
                 raise JobError(f"{self._root / table.topic} holds a Delta table", remedy="name another folder")
+            if (self._root / table.topic / "metadata").exists():
+                raise JobError(f"{self._root / table.topic} holds an Iceberg table", remedy="name another folder")
         self._lock = hold(self._root, [table.topic for table in job.tables])
         self._manifests = {table.topic: manifests.read(self._root / table.topic, table.topic) for table in job.tables}
         for topic, manifest in self._manifests.items():

@@ -35,12 +35,14 @@ class CutPoint:
         is_alone: nothing at this position or after it had been published at ``at_ms``.
         at_ms: a time before the progress was read.
         point: the same, with the backfills.
+        lacking: tables of which the bridge has put rows aside.
     """
 
     lsn: LSN
     is_alone: bool
     at_ms: int
     point: PublishedPoint
+    lacking: frozenset[str] = frozenset()
 
     def is_proven(self, read_ms: int, lag_ms: int) -> bool:
         """Tells whether no record below the cut can have been erased by one above it.
@@ -52,9 +54,9 @@ class CutPoint:
         return self.is_alone and read_ms - self.at_ms < lag_ms - _CLOCKS_DIFFER_MS
 
     def is_whole(self, table: str) -> bool:
-        """Tells whether the topic of a table holds every row at the cut: its backfill is done."""
+        """Tells whether the topic of a table holds every row at the cut: its backfill is done, and no row set aside."""
         since = whole_since(self.point, table)
-        return since is not None and since <= self.lsn
+        return since is not None and since <= self.lsn and table not in self.lacking
 
 
 @dataclass(slots=True)
@@ -91,7 +93,10 @@ class PublishedSoFar:
         newest = self._newest
         lsn = LSN(0) if newest is None else newest.lsn
         is_alone = newest is not None and is_newest(newest)
-        return CutPoint(lsn, is_alone, at_ms, PublishedPoint(lsn, self._backfills))
+        lacking = () if newest is None else newest.quarantined
+        return CutPoint(
+            lsn, is_alone, at_ms, PublishedPoint(lsn, self._backfills), frozenset(table for table, _ in lacking)
+        )
 
 
 def is_newest(progress: Progress) -> bool:

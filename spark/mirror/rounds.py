@@ -1,4 +1,6 @@
-"""Copies topics into a Delta lake in rounds: each reads all topics up to one LSN, and ends with a cut at that LSN.
+"""Copies topics into a lake of tables with versions in rounds.
+
+A round reads all topics up to one LSN, and ends with a cut at that LSN.
 
 Spark's streaming keeps offsets of its own and chooses where a batch ends. Here the tables keep the offsets, and a batch
 ends where the bridge's progress says that all tables are whole. Records at the progress or after it wait for the next
@@ -27,11 +29,11 @@ from cdc.contract.naming import schemas_topic
 from cdc.spark.added_partitions import refuse_added_partitions
 from cdc.spark.errors import JobError, NotCaughtUp
 from cdc.spark.mirror.definitions import Definitions
-from cdc.spark.mirror.delta import DeltaMirror
 from cdc.spark.mirror.position import LakePosition, MicroBatch
 from cdc.spark.mirror.published import CutPoint, PublishedSoFar
 from cdc.spark.mirror.records import are_known, forms_used, latest_of, refusal
 from cdc.spark.mirror.topics import SeenEnds, TopicsOfRun, refuse_if_lost
+from cdc.spark.mirror.versioned_lake import VersionedLake
 from cdc.spark.offsets import Brokers, Extent
 from cdc.spark.snapshot.newest import keep
 from cdc.spark.topic import header_field, lsn_number, read_topics
@@ -58,7 +60,7 @@ class Reach:
 
 
 class CutRounds:
-    """One run of the mirror into a Delta lake.
+    """One run of the mirror into a lake of tables with versions.
 
     Args:
         spark: the session.
@@ -69,7 +71,7 @@ class CutRounds:
     """
 
     def __init__(
-        self, spark: SparkSession, job: MirrorJob, lake: DeltaMirror, brokers: Brokers, stop: threading.Event
+        self, spark: SparkSession, job: MirrorJob, lake: VersionedLake, brokers: Brokers, stop: threading.Event
     ) -> None:
         self._spark = spark
         self._job = job

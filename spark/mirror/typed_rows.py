@@ -1,6 +1,6 @@
 """Turns records into rows with types, on an executor: those of a snapshot, with ``_beyond`` for what no type holds.
 
-Also decides what a Delta table may become when its columns are no longer those of its topic.
+Also decides what a table with versions may become when its columns are no longer those of its topic.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def holds_all(wide: str, narrow: str) -> bool:
 
 
 def names_that_clash(columns: list[str]) -> tuple[str, str] | None:
-    """Returns two columns that Delta takes for one, because their names differ in case only."""
+    """Returns two columns that many readers take for one, because their names differ in case only."""
     seen: dict[str, str] = {}
     for name in columns:
         if (former := seen.setdefault(name.lower(), name)) != name:
@@ -103,3 +103,8 @@ def names_that_clash(columns: list[str]) -> tuple[str, str] | None:
 def needs_mapping(name: str) -> bool:
     """Tells whether Delta writes a column of this name only with column mapping."""
     return bool(set(name) & set(" ,;{}()\n\t="))
+
+
+def quoted(name: str) -> str:
+    """Quotes a name for Spark's SQL."""
+    return "`" + name.replace("`", "``") + "`"

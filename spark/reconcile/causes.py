@@ -58,7 +58,8 @@ class KnownDifference:
 
     Attributes:
         difference: the class of the difference, in the topic's terms even for a replica (``missing_in_topic``, …).
-        side: ``topic`` if the source was compared with the topic, ``replica`` if a replica was, at its own LSN.
+        side: ``topic`` if the source was compared with the topic; ``replica`` or ``lake`` if one of these was, at its
+            own LSN.
         source: the row in the database that was read: the source, or the replica; None if there is none.
         topic: the row in the topic; None if there is none.
         key: the record's key.
@@ -68,6 +69,7 @@ class KnownDifference:
         types: each column's SQL type in the source.
         unreadable: why the record's value does not hold a row; empty if it does, or for a tombstone.
         foreign: why the bridge cannot have written the record; empty if it can.
+        copies: how many rows of the database have the key.
     """
 
     difference: KeyClass
@@ -77,10 +79,11 @@ class KnownDifference:
     canonical_key: bytes
     record: RecordPlace | None = None
     expected_partition: int | None = None
-    side: Literal["topic", "replica"] = "topic"
+    side: Literal["topic", "replica", "lake"] = "topic"
     types: Mapping[str, str] = field(default_factory=dict)
     unreadable: str = ""
     foreign: str = ""
+    copies: int = 1
 
 
 def differing_columns(source: Row, topic: Row) -> tuple[str, ...]:
@@ -99,7 +102,7 @@ def likely_cause(finding: KnownDifference) -> str:
             f"alias key: {_shown(finding.key)} and {_shown(finding.canonical_key)} are the same logical key in"
             " different bytes; a program that does not keep the topic contract wrote the record"
         )
-    if finding.side == "replica":
+    if finding.side != "topic":
         return _replica_cause(finding)
     if record is not None and finding.expected_partition not in (None, record.partition):
         return (
@@ -123,13 +126,16 @@ def likely_cause(finding: KnownDifference) -> str:
 
 
 def _replica_cause(finding: KnownDifference) -> str:
+    if finding.copies > 1:
+        return f"several rows of one key: the {finding.side} has {finding.copies}, so others than cdc wrote into it"
     what = {
         # The replica is the database that was read: what the topic lacks, the replica has too much.
         KeyClass.MISSING_IN_TOPIC: "it has a row that the topic does not have",
         KeyClass.EXTRA_IN_TOPIC: "it lacks a row that the topic has",
         KeyClass.VALUE_MISMATCH: "its row is not the one that the topic has",
     }[finding.difference]
-    return f"replica changed by others than the sink: {what}"
+    writer = "mirror" if finding.side == "lake" else "sink"
+    return f"{finding.side} changed by others than the {writer}: {what}"
 
 
 def _missing_cause(record: RecordPlace | None) -> str:

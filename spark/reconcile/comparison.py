@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as fn
@@ -69,7 +69,7 @@ class Sides(NamedTuple):
         table: the table in that database.
         moment: decides which records of the topic count.
         compared: the columns that count.
-        side: ``topic`` if the source is compared with the topic, ``replica`` if a replica is.
+        side: ``topic`` if the source is compared with the topic; ``replica`` or ``lake`` if one of these is.
         origin: what the bridge can have written, asked after the ends of the topic were pinned. None for a replica,
             because a sink has to follow the topic, whoever wrote into it.
     """
@@ -78,7 +78,7 @@ class Sides(NamedTuple):
     table: JobTable
     moment: RecordMoment
     compared: tuple[str, ...]
-    side: str
+    side: Literal["topic", "replica", "lake"]
     origin: PossibleRecords | None = None
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from cdc.contract.jobspec.deployment import LakeSettings
 from cdc.contract.jobspec.reconcile import ReconcileJob
 from cdc.spark.errors import JobError
 
@@ -35,7 +36,8 @@ def identity_of(job: ReconcileJob, source: str, topic_ids: Mapping[str, str]) ->
         "--where": job.where or "",
         "--columns": ", ".join(name for names in job.columns.values() for name in names),
         "--passes": str(job.passes),
-        "--replica": "" if replica is None else replica.address,
+        "--replica": "" if replica is None or isinstance(replica, LakeSettings) else replica.address,
+        "--lake": replica.address if isinstance(replica, LakeSettings) else "",
         "--state": job.state or "",
     }
     for name, path in job.keys.items():

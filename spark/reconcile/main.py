@@ -15,9 +15,11 @@ from typing import Final, NamedTuple
 
 from pyspark.sql import SparkSession
 
+from cdc.contract.jobspec.deployment import LakeSettings
 from cdc.contract.jobspec.parent import NO_ANSWER
 from cdc.contract.jobspec.reconcile import ReconcileJob
 from cdc.spark.errors import SourceUnreadable
+from cdc.spark.mirror.formats import with_format
 from cdc.spark.offsets import Brokers
 from cdc.spark.reconcile.bridge_progress import BridgeProgress
 from cdc.spark.reconcile.comparison import Stopwatch
@@ -25,6 +27,7 @@ from cdc.spark.reconcile.identity import identity_of, read_identity, refuse_anot
 from cdc.spark.reconcile.run_folder import RunFolder, occupied
 from cdc.spark.reconcile.selection import refuse_unknown
 from cdc.spark.reconcile.table_report import Judge, JudgedTable
+from cdc.spark.replicas.lake import refuse_no_lake
 from cdc.spark.report.model import Report, Source, SparkEngine, Stage, Verdict
 from cdc.spark.report.redact import redacted
 from cdc.spark.report.text import as_text
@@ -54,7 +57,8 @@ def main(document: str) -> int:
     # Without this handler SIGTERM would end Python at once, with rows in the folder and the snapshot open.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(NO_ANSWER))
     job = ReconcileJob.model_validate_json(document)
-    report = reconcile(job, open_session(job.spark, f"cdc reconcile {job.stream.name}"))
+    settings = with_format(job.spark, job.replica.system) if isinstance(job.replica, LakeSettings) else job.spark
+    report = reconcile(job, open_session(settings, f"cdc reconcile {job.stream.name}"))
     written = write_all(report, Path(job.folder))
     sys.stdout.write(as_text(report) + f"\nreport: {written.html}\n")
     return report.exit_code
@@ -71,6 +75,8 @@ def reconcile(job: ReconcileJob, session: AbstractContextManager[SparkSession]) 
         JobError: nothing could be compared at all.
     """
     refuse_unknown(job)
+    if isinstance(job.replica, LakeSettings):
+        refuse_no_lake(job.replica, job.tables)
     started, watch = _now(), Stopwatch()
     with ExitStack() as stack:
         folder = stack.enter_context(occupied(job))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
 from cdc.base.lsn import LSN
 from cdc.base.table_names import qualified
-from cdc.contract.jobspec.deployment import JobTable, MariadbSettings, PostgresSettings
+from cdc.contract.jobspec.deployment import JobTable, LakeSettings, MariadbSettings, PostgresSettings
 from cdc.contract.jobspec.reconcile import ReconcileJob
 from cdc.spark.reconcile import summary
 from cdc.spark.reconcile.chosen import chosen
@@ -21,10 +21,12 @@ from cdc.spark.reconcile.second_look import read_findings
 from cdc.spark.reconcile.selection import only_compared
 from cdc.spark.reconcile.topic_records import RecordMoment
 from cdc.spark.replicas.driver import DriverSide
+from cdc.spark.replicas.lake import LakeSide
 from cdc.spark.replicas.postgres import HeldPostgres, PostgresSide
-from cdc.spark.replicas.side import ReplicaSide
+from cdc.spark.replicas.side import ComparedPlace, HeldReplica, ReplicaSide
 from cdc.spark.replicas.sqlite import SqliteDriver
 from cdc.spark.report.model import ReplicaCounts
+from cdc.spark.report.words import duration
 
 _REMEDY: Final = "allow a longer snapshot: --max-snapshot-seconds"
 
@@ -74,29 +76,29 @@ def compare_replica(
     side = tools.replica
     assert side is not None
     assert table.replica is not None
-    namespace, name = table.replica
+    kind: Literal["replica", "lake"] = "lake" if isinstance(job.replica, LakeSettings) else "replica"
     replica = replica_table(table)
     folder, compared = work / f"{table.topic}-replica", only_compared(job, table)
     keys, rows, beside = keys_asked_for(tools.spark, job, table), -1, 0
-    lsn, why_not = LSN(0), ""
     findings: DataFrame | None = None
+    place: ComparedPlace | None = None
     if why_not := side.why_not(table):
-        return ComparedReplica(None, None, why_not)
+        return ComparedReplica(None, None, f"{kind}: {why_not}")
     for number in range(job.rounds + 1):
-        say(
-            f"{table.qualified_name}: comparing the replica {qualified(namespace, name)}"
-            + (", again" if number else "")
-        )
+        say(f"{table.qualified_name}: comparing the {kind} {qualified(*table.replica)}" + (", again" if number else ""))
         at = f"{folder}/round-{number}"
         with ExitStack() as stack:
             held = stack.enter_context(side.hold([table.replica], Path(at, "rows")))
             stack.enter_context(limited(tools.spark, job.max_snapshot_s, _REMEDY))
             lsn, why_not = held.recorded(table)
-            if why_not:
-                return ComparedReplica(None, None, why_not)
+            if why_not := why_not or why_too_old(tools, table, held):
+                return ComparedReplica(None, None, f"{kind}: {why_not}")
+            before, place = place, held.place(table)
+            if place.version is not None and place == before:
+                break  # the lake has not gone on, so it would be found as it was
             extent = tools.brokers.extent(table.topic)
             moment = RecordMoment(lsn=lsn, by_position=by_position)
-            sides = Sides(held.rows(replica, job.where), replica, moment, compared, "replica")
+            sides = Sides(held.rows(replica, job.where), replica, moment, compared, kind)
             if number == 0 and keys is None:
                 lines = tools.hashes(extent, sides.origin)
                 looked, keys = tools.first_look(sides, lines, (0, 1), f"{at}/candidates")
@@ -104,6 +106,8 @@ def compare_replica(
             keys = keys or Keys()
             judged = None if keys.is_empty else tools.second_look(sides, extent, keys, at)
             tools.brokers.refuse_another(extent)
+            if why_not := why_too_old(tools, table, held):
+                return ComparedReplica(None, None, f"{kind}: {why_not}")
             if judged is None:
                 break
             findings, left_out = Keys(judged.keys).together(read_findings(tools.spark, f"{at}/findings")), 0
@@ -115,13 +119,28 @@ def compare_replica(
             break
     if keys is None or keys.is_empty:
         findings = None
-    return ComparedReplica(replica_counts(qualified(namespace, name), lsn, max(rows, 0) + beside, findings), findings)
+    assert place is not None
+    return ComparedReplica(replica_counts(place, lsn, max(rows, 0) + beside, findings), findings)
+
+
+def why_too_old(tools: Comparison, table: JobTable, held: HeldReplica) -> str:
+    """Returns why no key can be judged: a row deleted since the replica's moment may have lost its tombstone, too."""
+    kept_s = int(tools.brokers.settings(table.topic)["delete.retention.ms"]) / 1000
+    passed_s = time.monotonic() - held.taken_at
+    if passed_s < kept_s:
+        return ""
+    return (
+        f"what is compared is {duration(passed_s)} old, but tombstones are kept for only {duration(kept_s)}"
+        " (delete.retention.ms), so a delete may have gone unseen; compare again when it is newer"
+    )
 
 
 def replica_side(spark: SparkSession, job: ReconcileJob) -> ReplicaSide | None:
     """Returns the replica that the job compares; None if it compares none."""
     if job.replica is None:
         return None
+    if isinstance(job.replica, LakeSettings):
+        return LakeSide(spark, job, job.replica)
     if isinstance(job.replica, PostgresSettings):
         return PostgresSide(spark, job, job.replica)
     if isinstance(job.replica, MariadbSettings):
@@ -147,18 +166,20 @@ def replica_table(table: JobTable) -> JobTable:
     return table.model_copy(update={**own, "rereads": False, "salt": None})
 
 
-def replica_counts(name: str, lsn: LSN, rows: int, findings: DataFrame | None) -> ReplicaCounts:
+def replica_counts(place: ComparedPlace, lsn: LSN, rows: int, findings: DataFrame | None) -> ReplicaCounts:
     """Computes the replica's counts for the report.
 
     Args:
-        name: the name of the replica's table.
+        place: where the replica's table is.
         lsn: the replica's cut.
         rows: how many rows the table has.
         findings: the findings of the second look; None if no key needed one.
     """
     found = {"with_row": 0} if findings is None else summary.counted(findings)
     return ReplicaCounts(
-        table=name,
+        kind=place.kind,
+        table=place.table,
+        version=place.version,
         lsn=str(lsn),
         rows=rows,
         identical=max(0, rows - found["with_row"]),

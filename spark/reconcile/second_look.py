@@ -10,7 +10,7 @@ import re
 import struct
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -90,7 +90,7 @@ class Rule:
         outrun: the result of ``verdict.is_outrun``.
         compared: the columns that count; the others are only shown.
         definitions: the definitions that the table's records were written with, by fingerprint.
-        side: ``topic`` if the source is compared with the topic, ``replica`` if a replica is.
+        side: as in ``comparison.Sides``.
         origin: as in ``comparison.Sides``.
     """
 
@@ -100,7 +100,7 @@ class Rule:
     outrun: bool
     compared: tuple[str, ...]
     definitions: Mapping[str, TableSchema] = field(default_factory=dict)
-    side: str = "topic"
+    side: Literal["topic", "replica", "lake"] = "topic"
     origin: PossibleRecords | None = None
 
     @property
@@ -161,7 +161,7 @@ def findings(source: DataFrame, topic: DataFrame, rule: Rule) -> DataFrame:
         topic: from ``latest_by_key``.
         rule: how to judge.
     """
-    left = source.select(fn.col("key").cast("binary").alias("key"), "key_hash", "source_columns", "chosen")
+    left = source.select(fn.col("key").cast("binary").alias("key"), "key_hash", "source_columns", "chosen", "copies")
     joined = left.join(topic, ["key", "key_hash"], "full_outer")
     if rule.side == "topic":
         joined = joined.where(fn.coalesce("chosen", fn.lit(True)))
@@ -186,8 +186,9 @@ def _judged(rule: Rule, row: Mapping[str, Any]) -> dict[str, Any]:
     # The sink ignores records outside of the key's own partition, so they do not count against a replica.
     states = [each for each in row["states"] or [] if rule.side == "topic" or each["partition"] == home]
     topic_rows = {each["partition"]: topic_row(each, rule) for each in states}
+    held, copies = compared_columns(source, rule), row["copies"] or 1
     difference = judge_scattered(
-        compared_columns(source, rule),
+        held if copies == 1 else (copies, held),  # equals no row of a topic
         [_state(each, topic_rows[each["partition"]], rule) for each in states],
         home,
         rereads=rule.table.rereads,
@@ -207,10 +208,11 @@ def _judged(rule: Rule, row: Mapping[str, Any]) -> dict[str, Any]:
         canonical_key=_canonical(key, rule.table),
         record=record,
         expected_partition=home,
-        side="replica" if rule.side == "replica" else "topic",
+        side=rule.side,
         types={column.name: column.sql_type for column in columns},
         unreadable=unreadable,
         foreign="" if foreign is None else foreign.text,
+        copies=copies,
     )
     return {
         "key": key.decode("utf-8", "backslashreplace"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 
-from cdc.contract.jobspec.deployment import JobTable, PostgresSettings
+from cdc.contract.jobspec.deployment import FileSettings, JobTable, LakeSettings, MariadbSettings, PostgresSettings
 from cdc.contract.jobspec.reconcile import ReconcileJob
 from cdc.spark.errors import JobError
 
@@ -20,8 +20,9 @@ def refuse_unknown(job: ReconcileJob) -> None:
         raise JobError("there is no table to compare", remedy="see what is captured with cdc tables list")
     if job.where is not None and not isinstance(job.replica, PostgresSettings | None):
         raise JobError(
-            f"--where is a condition in PostgreSQL's SQL, which the replica {job.replica.address} does not understand",
-            remedy="compare source and topic alone, --no-replica; or leave --where out",
+            f"--where is a condition in PostgreSQL's SQL, which {_said(job.replica)} does not understand",
+            remedy="compare source and topic alone, "
+            f"{'without --lake' if isinstance(job.replica, LakeSettings) else '--no-replica'}; or leave --where out",
         )
     tables = {each.qualified_name: each for each in job.tables}
     for name, asked in job.columns.items():
@@ -34,6 +35,10 @@ def refuse_unknown(job: ReconcileJob) -> None:
                 raise JobError(
                     f"--columns: {name} has no published column {column!r}", remedy=f"did you mean {', '.join(near)}?"
                 )
+
+
+def _said(replica: MariadbSettings | FileSettings | LakeSettings) -> str:
+    return f"the {'lake' if isinstance(replica, LakeSettings) else 'replica'} {replica.address}"
 
 
 def only_compared(job: ReconcileJob, table: JobTable) -> tuple[str, ...]:

@@ -111,7 +111,7 @@ class Judge:
                 elif self._repaired is not None and table.replica is not None:
                     self._repaired.wait()
                     replica = compare_replica(job, table, tools, self._work, _say, by_position=self._bridge.may_be_late)
-                    reason = _Reason(replica.why_not and f"replica: {replica.why_not}")
+                    reason = _Reason(replica.why_not)
         except JobError as error:
             reason = _Reason(error.message, error.remedy)
         except Unverifiable as error:

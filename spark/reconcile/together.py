@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from cdc.base.lsn import LSN
-from cdc.base.table_names import qualified
 from cdc.contract.jobspec.deployment import JobTable
 from cdc.contract.jobspec.reconcile import ReconcileJob
 from cdc.spark.errors import JobError
@@ -137,13 +136,14 @@ class Together:
             tables = [replica_table(batch[each]) for each in exact]
             extents = {each.topic: brokers.extent(each.topic) for each in tables}
             moment = RecordMoment(lsn=lsn, by_position=self._bridge.may_be_late)
+            places = {each.topic: held.place(each) for each in tables}
             looks = self._tools.first_looks(held.hashes_of_many(tables), list(extents.values()), moment, None)
             equal = self._equal(held.taken_at, extents, looks)
         for name in exact:
             table = batch[name]
             if table.topic in equal:
                 rows = equal[table.topic].source_rows
-                found[table.qualified_name] = replica_counts(qualified(*name), lsn, rows, None)
+                found[table.qualified_name] = replica_counts(places[table.topic], lsn, rows, None)
         return len(equal)
 
     def _equal(

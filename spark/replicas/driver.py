@@ -26,7 +26,7 @@ from cdc.base.lsn import LSN
 from cdc.contract.jobspec.deployment import JobTable
 from cdc.contract.jobspec.reconcile import ReconcileJob
 from cdc.spark.errors import JobError
-from cdc.spark.replicas.side import not_reached, recorded_lsn
+from cdc.spark.replicas.side import ComparedPlace, not_reached, recorded_lsn, replica_place
 from cdc.spark.replicas.texts import StoredRows, hashed
 from cdc.spark.source.rows import HASHES_DDL, ROWS_DDL, TableRows
 from cdc.spark.source.sql import quoted
@@ -42,7 +42,13 @@ _STATE: Final = "SELECT state, reason FROM cdc_mirrored_table WHERE name = ? AND
 _HASHES: Final = pa.schema([("key_hash", pa.int64()), ("value_hash", pa.int64())])
 _HASHES_OF_MANY: Final = pa.schema([("topic", pa.string()), *_HASHES])
 _ROWS: Final = pa.schema(
-    [("key_hash", pa.int64()), ("key", pa.string()), ("source_columns", pa.string()), ("chosen", pa.bool_())]
+    [
+        ("key_hash", pa.int64()),
+        ("key", pa.string()),
+        ("source_columns", pa.string()),
+        ("chosen", pa.bool_()),
+        ("copies", pa.int32()),
+    ]
 )
 
 
@@ -165,6 +171,10 @@ class HeldByDriver:
         """Returns the LSN at which the replica equals the source, or why this table cannot be compared."""
         return _recorded(self.transaction, self.job, table, self.address)
 
+    def place(self, table: JobTable) -> ComparedPlace:
+        """Returns the name of a table."""
+        return replica_place(table)
+
     def rows(self, table: JobTable, where: str | None) -> TableRows:
         """Returns a reader of a table's rows."""
         assert where is None  # selection.refuse_unknown
@@ -229,11 +239,11 @@ class DriverRows:
         wanted = None if key_hashes is None else frozenset(key_hashes)
         return self._held.stored(self._whole(lambda each: wanted is None or each in wanted), _ROWS, ROWS_DDL)
 
-    def _whole(self, is_wanted: Callable[[int], bool]) -> Iterator[tuple[int, str, str, bool]]:
+    def _whole(self, is_wanted: Callable[[int], bool]) -> Iterator[tuple[int, str, str, bool, int]]:
         for stored, texts in self._held.texts(self._table):
             key = stored.key(texts)
             if is_wanted(key_hash := hashed(key)):
-                yield key_hash, key, json.dumps(texts), True
+                yield key_hash, key, json.dumps(texts), True, 1
 
 
 def _recorded(transaction: ReadTransaction, job: ReconcileJob, table: JobTable, address: str) -> tuple[LSN, str]:

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from cdc.base.lsn import LSN
 from cdc.contract.jobspec.deployment import JobTable, PostgresSettings
 from cdc.contract.jobspec.reconcile import ReconcileJob
-from cdc.spark.replicas.side import not_reached, recorded_lsn
+from cdc.spark.replicas.side import ComparedPlace, not_reached, recorded_lsn, replica_place
 from cdc.spark.source.held_snapshot import HeldSnapshot, connect, hold, hold_free, reading
 from cdc.spark.source.rows import SourceRows, TableRows, hashes_of_many, sizes_of
 
@@ -57,6 +57,10 @@ class HeldPostgres:
     def recorded(self, table: JobTable) -> tuple[LSN, str]:
         """Returns the LSN at which the replica equals the source, or why this table cannot be compared."""
         return _recorded(self.held.connection, self.job.stream.name, table, self.database)
+
+    def place(self, table: JobTable) -> ComparedPlace:
+        """Returns the name of a table."""
+        return replica_place(table)
 
     def rows(self, table: JobTable, where: str | None) -> TableRows:
         """Returns a reader of a table's rows."""

@@ -5,14 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from pyspark.sql import DataFrame
 
 from cdc.base.lsn import LSN
+from cdc.base.table_names import qualified
 from cdc.contract.jobspec.deployment import JobTable
+from cdc.contract.table_states import IN_CUT
 from cdc.spark.errors import NotCaughtUp
 from cdc.spark.source.rows import TableRows
+
+
+class ComparedPlace(NamedTuple):
+    """The place of a table that is compared.
+
+    Attributes:
+        kind: what the report calls it.
+        table: the table's name; in a lake, its folder.
+        version: the version of a lake's table; None for a replica.
+    """
+
+    kind: Literal["replica", "lake"]
+    table: str
+    version: int | None = None
 
 
 class HeldReplica(Protocol):
@@ -20,7 +36,7 @@ class HeldReplica(Protocol):
 
     @property
     def taken_at(self) -> float:
-        """The moment, in seconds of the monotonic clock."""
+        """The moment, in seconds of the monotonic clock. What was deleted since is still to be seen as a tombstone."""
 
     @property
     def tables(self) -> Sequence[tuple[str, str]]:
@@ -28,6 +44,9 @@ class HeldReplica(Protocol):
 
     def recorded(self, table: JobTable) -> tuple[LSN, str]:
         """Returns the LSN at which the replica equals the source, or why this table cannot be compared."""
+
+    def place(self, table: JobTable) -> ComparedPlace:
+        """Returns where a table is that can be compared."""
 
     def rows(self, table: JobTable, where: str | None) -> TableRows:
         """Returns a reader of a table's rows.
@@ -78,6 +97,12 @@ class ReplicaSide(Protocol):
         """
 
 
+def replica_place(table: JobTable) -> ComparedPlace:
+    """Returns where the replica of a table is in its database."""
+    assert table.replica is not None
+    return ComparedPlace("replica", qualified(*table.replica))
+
+
 def recorded_lsn(cut: Sequence[Any] | None, state: Sequence[Any] | None) -> tuple[LSN, str]:
     """Judges what a sink recorded.
 
@@ -90,7 +115,7 @@ def recorded_lsn(cut: Sequence[Any] | None, state: Sequence[Any] | None) -> tupl
     """
     if cut is None or state is None:
         return LSN(0), "the sink has not mirrored this table yet"
-    if state[0] != "exact":
+    if state[0] not in IN_CUT:
         return LSN(0), f"the replica's table is {state[0]}" + (f": {state[1]}" if state[1] else "")
     if cut[0] is None:
         return LSN(0), "the sink is catching up, so the replica does not know yet at which LSN it equals the source"

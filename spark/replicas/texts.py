@@ -35,7 +35,7 @@ class StoredRows:
     """
 
     def __init__(self, table: JobTable) -> None:
-        self._texts = [_text_of(each) for each in table.columns]
+        self._texts = [text_of(each) for each in table.columns]
         self._forms = [(f"{_quoted(each.name)}:", _form_of(each)) for each in table.columns]
         names = [each.name for each in table.columns]
         self._key = [names.index(each) for each in table.key]
@@ -57,8 +57,12 @@ class StoredRows:
 
     def hashes(self, texts: Texts) -> tuple[int, int]:
         """Returns ``key_hash`` and ``value_hash``, as ``source.sql`` computes them in PostgreSQL."""
+        return hashed(self.key(texts)), self.value_hash(texts)
+
+    def value_hash(self, texts: Texts) -> int:
+        """Returns the second of them alone."""
         nulls = "".join(f"{number}," for number in self._documents if texts[number] == "null")
-        return hashed(self.key(texts)), hashed(self._object(texts, range(len(texts))) + nulls)
+        return hashed(self._object(texts, range(len(texts))) + nulls)
 
     def _object(self, texts: Texts, columns: Sequence[int]) -> str:
         members = []
@@ -74,7 +78,7 @@ def hashed(text: str) -> int:
     return int(hashlib.md5(text.encode()).hexdigest()[:HASH_DIGITS], 16)
 
 
-def _text_of(column: JobColumn) -> Callable[[Any], str]:
+def text_of(column: JobColumn) -> Callable[[Any], str]:
     """Returns what makes PostgreSQL's text of a driver's value that is not NULL."""
     if column.kind == "bool" and not column.is_array:
         return _boolean

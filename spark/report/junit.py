@@ -50,7 +50,8 @@ def _properties(report: Report) -> dict[str, str]:
 
 
 def _case(suite: ElementTree.Element, table: TableReport, comparison: SideComparison) -> None:
-    name = f"source = topic {comparison.other}" if comparison.side == "topic" else f"topic = replica {comparison.other}"
+    first = "source" if comparison.side == "topic" else "topic"
+    name = f"{first} = {comparison.name} {comparison.other}"
     # The time of a table covers all its sides. Only the first case carries it, so that the sum is right.
     seconds = sum(stage.seconds for stage in table.stages) if comparison.side == "topic" else 0.0
     case = ElementTree.SubElement(

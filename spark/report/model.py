@@ -106,18 +106,30 @@ class Counts(BaseModel):
 
 
 class ReplicaCounts(BaseModel):
-    """The comparison of the replica with the topic, at the LSN that the replica records."""
+    """The comparison of the replica, or of a lake in its place, with the topic, at the LSN that it records.
+
+    Attributes:
+        table: the name of the replica's table; of a lake, the table's folder.
+        version: the version of the lake's table that was compared; None for a replica.
+    """
 
     model_config = _STRICT
 
+    kind: Literal["replica", "lake"] = "replica"
     table: str
     lsn: str
+    version: int | None = None
     rows: int = 0
     identical: int = 0
     missing_in_replica: int = 0
     extra_in_replica: int = 0
     value_mismatch: int = 0
     in_flight: int = 0
+
+    @property
+    def at(self) -> str:
+        """The moment at which it was compared, in words."""
+        return f"at LSN {self.lsn}" + ("" if self.version is None else f" (version {self.version})")
 
     @property
     def differences(self) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from cdc.base.words import counted
 from cdc.spark.report.model import DifferenceClass, Side, TableReport, Verdict, by_class, differences
-from cdc.spark.report.words import CLASS, VERDICT
+from cdc.spark.report.words import VERDICT, class_word
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,11 +15,13 @@ class SideComparison:
 
     Attributes:
         other: the name of the topic, or of the replica's table.
+        name: what the other side is: ``topic``, ``replica`` or ``lake``.
         classes: the number of keys in every class that this side has, zeros included.
         sentence: the result in words, without the verdict and the table's name.
     """
 
     side: Side
+    name: str
     other: str
     verdict: Verdict
     identical: int
@@ -29,7 +31,7 @@ class SideComparison:
     @property
     def found(self) -> str:
         """The classes that are not empty, in words."""
-        return ", ".join(f"{number:,} {CLASS[kind]}" for kind, number in self.classes.items() if number)
+        return ", ".join(f"{number:,} {class_word(kind, self.name)}" for kind, number in self.classes.items() if number)
 
     @property
     def said(self) -> str:
@@ -52,9 +54,14 @@ def comparisons(table: TableReport) -> tuple[SideComparison, ...]:
     return (_topic(table),) if table.replica is None else (_topic(table), _replica(table))
 
 
+def copy_of(table: TableReport) -> str:
+    """Returns what the topic was compared with, if with anything: ``replica`` or ``lake``."""
+    return "replica" if table.replica is None else table.replica.kind
+
+
 def line(table: TableReport, comparison: SideComparison) -> str:
     """Returns the verdict line: ``IDENTICAL public.orders: 1,000,000 rows at snapshot … (LSN …)``."""
-    name = table.table if comparison.side == "topic" else f"{table.table} -> replica {comparison.other}"
+    name = table.table if comparison.side == "topic" else f"{table.table} -> {comparison.name} {comparison.other}"
     return f"{VERDICT[comparison.verdict]} {name}: {comparison.said}"
 
 
@@ -66,7 +73,7 @@ def _topic(table: TableReport) -> SideComparison:
         verdict = "identical"
     place = f"at snapshot {table.snapshot} (LSN {table.lsn})"
     sentence = _sentence(table, verdict, counted(counts.source_rows, "row"), counts.identical, classes, place)
-    return SideComparison("topic", table.topic, verdict, counts.identical, classes, sentence)
+    return SideComparison("topic", "topic", table.topic, verdict, counts.identical, classes, sentence)
 
 
 def _replica(table: TableReport) -> SideComparison:
@@ -76,9 +83,8 @@ def _replica(table: TableReport) -> SideComparison:
     verdict = table.verdict
     if verdict != "not_verified":
         verdict = "different" if replica.differences else "identical"
-    place = f"at LSN {replica.lsn}"
-    sentence = _sentence(table, verdict, counted(replica.rows, "row"), replica.identical, classes, place)
-    return SideComparison("replica", replica.table, verdict, replica.identical, classes, sentence)
+    sentence = _sentence(table, verdict, counted(replica.rows, "row"), replica.identical, classes, replica.at)
+    return SideComparison("replica", replica.kind, replica.table, verdict, replica.identical, classes, sentence)
 
 
 def _sentence(

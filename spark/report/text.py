@@ -11,7 +11,7 @@ from cdc.base.words import counted
 from cdc.spark.report.model import Report, Sample, TableReport
 from cdc.spark.report.sides import SideComparison, comparisons, line
 from cdc.spark.report.values import ascii_text, escaped, shortened
-from cdc.spark.report.words import CLASS, OPERATION, duration, elapsed_s, headline, lag, limits
+from cdc.spark.report.words import OPERATION, class_word, duration, elapsed_s, headline, lag, limits
 
 WIDTH: Final = 120
 # How many samples to show per table, side and class: enough to see a pattern. The page and the Parquet files have more.
@@ -26,7 +26,7 @@ def as_text(report: Report) -> str:
         if table.verdict == "identical" and not table.samples:
             continue
         for comparison in comparisons(table):
-            lines += ["", f"{table.table} = {comparison.side} {comparison.other}", *details(table, comparison)]
+            lines += ["", f"{table.table} = {comparison.name} {comparison.other}", *details(table, comparison)]
     lines += ["", "Not seen by this comparison:"]
     lines += [part for limit in limits(report) for part in _wrapped(f"- {limit}", "  ")]
     return "".join(f"{_ascii(each)}\n" for each in lines)
@@ -46,7 +46,7 @@ def details(table: TableReport, comparison: SideComparison) -> list[str]:
                 pair = f"source {ascii_text(example.source)}, other {ascii_text(example.other)}"
                 found += _wrapped(f"         for instance {pair}")
     for sample in _chosen(table.samples, comparison):
-        found += _sample(sample)
+        found += _sample(sample, comparison.name)
     if comparison.side == "topic" and table.keys_path:
         found += _wrapped(f"all keys {table.keys_path}")
     if comparison.side == "topic" and table.repair is not None:
@@ -78,7 +78,9 @@ def _run(report: Report) -> Iterator[str]:
 
 def _counts(comparison: SideComparison) -> str:
     named = [f"{comparison.identical:,} identical"]
-    named += [f"{number:,} {CLASS[kind]}" for kind, number in comparison.classes.items() if number]
+    named += [
+        f"{number:,} {class_word(kind, comparison.name)}" for kind, number in comparison.classes.items() if number
+    ]
     return ", ".join(named)
 
 
@@ -103,8 +105,8 @@ def _chosen(samples: Iterable[Sample], comparison: SideComparison) -> Iterator[S
             yield sample
 
 
-def _sample(sample: Sample) -> Iterator[str]:
-    yield from _wrapped(f"sample   {CLASS[sample.difference]}: key {ascii_text(sample.key)[1:-1]}")
+def _sample(sample: Sample, copy: str) -> Iterator[str]:
+    yield from _wrapped(f"sample   {class_word(sample.difference, copy)}: key {ascii_text(sample.key)[1:-1]}")
     if sample.cause:
         yield from _wrapped(f"         cause: {shortened(sample.cause)}")
     if sample.offset is not None:

@@ -50,6 +50,16 @@ CANNOT_SEE: Final = (
 )
 
 
+def class_word(kind: DifferenceClass, copy: str) -> str:
+    """Returns the word for a class; ``copy`` is what has the place of the replica: ``replica`` or ``lake``."""
+    return CLASS[kind].replace("replica", copy)
+
+
+def class_meaning(kind: DifferenceClass, copy: str) -> str:
+    """Returns the meaning of a class in a sentence; ``copy`` as for ``class_word``."""
+    return MEANING[kind].replace("replica", copy)
+
+
 def duration(seconds: float) -> str:
     """Writes a duration so that it reads at a glance: ``0.42 s``, ``12.3 s``, ``4 min 05 s``, ``2 h 03 min``."""
     if seconds < 10:

@@ -25,7 +25,7 @@ from cdc.spark.source.sql import (
 )
 
 HASHES_DDL: Final = "key_hash bigint, value_hash bigint"
-ROWS_DDL: Final = "key_hash bigint, key string, source_columns string, chosen boolean"
+ROWS_DDL: Final = "key_hash bigint, key string, source_columns string, chosen boolean, copies int"
 EXCLUDED: Final = -1
 """A row that ``--where`` leaves out has ``EXCLUDED - value_hash`` in place of its ``value_hash``: a negative number."""
 
@@ -65,7 +65,8 @@ class TableRows(Protocol):
 
         Returns:
             ``key_hash`` bigint, ``key`` string (the record key), ``source_columns`` string (JSON array of texts),
-            ``chosen`` boolean (the row is to be compared).
+            ``chosen`` boolean (the row is to be compared), ``copies`` int (how many rows have this key; all but one are
+            left out, and where the database has a primary key there is one).
         """
 
 
@@ -110,13 +111,8 @@ class SourceRows:
         key = key_json(self._table)
         whole = f"{key} AS key, {columns_json(self._table.columns)} AS source_columns, {self._chosen} AS chosen"
         wanted = "" if key_hashes is None else f" AND {hashed(digest(key))} IN ({listed(key_hashes)})"
-        key_hash = f"{hashed(digest('key'))} AS key_hash"
-        return self._read(
-            lambda heap: (
-                f"SELECT block, {key_hash}, key, source_columns, chosen FROM ({self._select(whole, heap)}{wanted}) d"
-            ),
-            ROWS_DDL,
-        )
+        shown = f"block, {hashed(digest('key'))} AS key_hash, key, source_columns, chosen, 1 AS copies"
+        return self._read(lambda heap: f"SELECT {shown} FROM ({self._select(whole, heap)}{wanted}) d", ROWS_DDL)
 
     def _numbers(self, heap: tuple[str, str]) -> str:
         key, value = key_json(self._table), value_json(self._table.columns)

@@ -100,6 +100,18 @@ def test_views_have_their_rows(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_lakes_have_their_rows(tmp_path: Path) -> None:
+    process = start(["lake", "--keys", "4000", "--runs", "1", "--output", str(tmp_path)])
+    output, _ = process.communicate()
+    assert process.returncode == 0, output
+    sections = json.loads((tmp_path / "figures.json").read_text())["sections"]
+    contenders = ["mirror to Delta", "mirror to Iceberg", "bare MERGE into Delta"]
+    assert [[row["name"] for row in section["rows"]] for section in sections] == [contenders] * 2
+    assert all(min(row["runs"][0].values()) > 0 for section in sections for row in section["rows"])
+
+
 @pytest.mark.timeout(120)
 def test_an_interrupted_run_stops_its_servers() -> None:
     process = start(["bridge", "--changes", "40000"])

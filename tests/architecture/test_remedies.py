@@ -51,6 +51,8 @@ _NOT_EXECUTED: Final = {
     "cdc config schema": _ONLY_SHOWS,
     "cdc config show": _ONLY_SHOWS,
     "cdc get": _ONLY_SHOWS,
+    "cdc quarantine list": _ONLY_SHOWS,
+    "cdc quarantine retry": "tests/fault/test_replica_quarantine_kills.py runs it for the table",
     "cdc history X KEY": "KEY stands for a person's own key",
     "cdc grants kafka": _ONLY_SHOWS,
     "cdc init": "a sentence about where passwords go",
@@ -263,7 +265,7 @@ def printed() -> dict[str, str]:
     for place, text in remedies():
         for match in _PRINTED.findall(text):
             words = match.split()
-            groups = ("grants", "topics", "tables", "config", "stack")
+            groups = ("grants", "topics", "tables", "config", "stack", "quarantine")
             kept = words[: 3 if words[1] in groups else 2]
             kept += [each for each in words[len(kept) :] if each.startswith("--") or each in ("X", "KEY")]
             found[" ".join(kept)] = place

@@ -47,6 +47,7 @@ SECTIONS = (
     "tables",
     "starts",
     "spark",
+    "lake",
     "small",
     "stores",
     "view",
@@ -123,6 +124,11 @@ def _measure(running: Servers | None, options: argparse.Namespace) -> Iterator[S
         from tests.benchmarks import spark
 
         yield spark.measure(running, options.changes, options.runs)
+    if "lake" in wanted:
+        # Imported here: the other sections need no Spark
+        from tests.benchmarks import lake
+
+        yield from lake.measure(running, options.keys, options.runs)
     if "small" in wanted:
         yield small_tables.measure(running, options.small_tables, options.runs)
     if "big" in wanted:
@@ -153,7 +159,8 @@ def _latency(running: Servers, options: argparse.Namespace) -> Iterator[Section]
     slow, _ = latency.RATES_PER_S
     for rate_per_s in latency.RATES_PER_S:
         yield from latency.measure(running, options.seconds, rate_per_s)
-    yield from latency.measure(running, options.seconds, slow, archive_rows=options.changes)
+    for waits in (True, False):
+        yield from latency.measure(running, options.seconds, slow, archive=latency.Archive(options.changes, waits))
     yield from latency.measure(running, options.seconds, slow, delivery="idempotent")
 
 
@@ -185,6 +192,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--tables", type=int, default=2_000, help="how many the tables section makes")
     parser.add_argument("--without-peers", action="store_true", help="measure nothing of other projects")
     parser.add_argument("--small-tables", type=int, default=100, help="how many the small section reconciles")
+    parser.add_argument("--keys", type=int, default=1_000_000, help="keys of the lake section's topic")
     parser.add_argument("--view-keys", type=int, default=1_000_000, help="keys of the view section's table")
     parser.add_argument("--view-runs", type=int, default=1, help="runs of each rebuild of the view section")
     parser.add_argument(

@@ -21,6 +21,7 @@ class Deployment(NamedTuple):
     """One bridge, and its sink if it has a replica: what their configuration file says beside the defaults.
 
     ``replica_url``: of a replica in another database than PostgreSQL.
+    ``waits``: whether backfills go no faster than the sink.
     ``snapshot`` is ``never`` where the stream is measured: the slot is older than the rows, so it has all of them.
     ``in_python``: as where there is no compiler. ``delivery``: None for the default. ``registry``: where the schemas
     go if values are in another ``format`` than JSON; else None. ``envelope``: values are Debezium's change events.
@@ -34,6 +35,7 @@ class Deployment(NamedTuple):
     replica_url: str | None = None
     slot: str = SLOT
     snapshot: str = "never"
+    waits: bool = True
     tables: tuple[str, ...] = ("public.orders",)
     in_python: bool = False
     delivery: str | None = None
@@ -58,7 +60,7 @@ class Deployment(NamedTuple):
                 "publication_mode": "disabled",
                 "tables": list(self.tables),
             },
-            "snapshot": {"mode": self.snapshot},
+            "snapshot": {"mode": self.snapshot, "wait_for_sink": self.waits},
             "kafka": {"bootstrap": self.bootstrap},
         }
         if self.delivery is not None:

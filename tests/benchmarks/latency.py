@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from typing import NamedTuple
 
 import psycopg
 
@@ -38,38 +39,54 @@ NOTES = (
 )
 
 
+class Archive(NamedTuple):
+    """A table that is backfilled beside the load: how many rows it has, and whether it goes no faster than the sink."""
+
+    rows: int
+    waits: bool
+
+    @property
+    def kind(self) -> tuple[str, ...]:
+        return "beside", "waits" if self.waits else "free"
+
+    @property
+    def told(self) -> str:
+        how = "" if self.waits else " that do not wait for the sink"
+        return f", beside backfills of a table of {self.rows:,} rows{how}"
+
+
 def measure(
     servers: Servers,
     seconds: int,
     rate_per_s: int,
     *,
-    archive_rows: int = 0,
+    archive: Archive | None = None,
     delivery: str | None = None,
     name: str = "bench_latency",
 ) -> list[Section]:
     """Run bridge and sink under a load of single-row transactions for twice ``seconds``; the first half is not counted.
 
-    With ``archive_rows``, a second table of so many rows is backfilled beside it, again and again.
+    With an ``archive``, a second table is backfilled beside it, again and again.
 
     So much warm-up because a new broker first runs its path for small transactions interpreted: in its first seconds it
     manages a fifth of the transactions that it does half a minute later.
     """
-    name = "_".join([name, str(rate_per_s), *(["beside"] if archive_rows else []), *([delivery] if delivery else [])])
+    name = "_".join([name, str(rate_per_s), *([] if archive is None else archive.kind), *filter(None, [delivery])])
     warm, last = seconds * rate_per_s, 2 * seconds * rate_per_s
     with ExitStack() as stack:
         source_dsn, source = stack.enter_context(workload.source(servers, name))
         replica_dsn = stack.enter_context(servers.database(f"{name}_replica"))
-        tables = ("public.orders", "public.archive") if archive_rows else ("public.orders",)
-        deployment = Deployment(name, source_dsn, servers.bootstrap, replica_dsn, tables=tables, delivery=delivery)
-        if archive_rows:
-            _make_archive(source, archive_rows)
+        deployment = Deployment(name, source_dsn, servers.bootstrap, replica_dsn, delivery=delivery)
+        if archive is not None:
+            deployment = deployment._replace(tables=("public.orders", "public.archive"), waits=archive.waits)
+            _make_archive(source, archive.rows)
         bridge = stack.enter_context(daemon("run", deployment, servers.directory))
         sink = stack.enter_context(daemon("sink", deployment, servers.directory))
         # Row 0 makes the bridge create the topic and the sink the table, before the meters look for them.
         workload.insert_rows(source, 0, 0)
         _wait_for_row(replica_dsn, bridge, sink)
         backfills = stack.enter_context(ExitStack())
-        if archive_rows:
+        if archive is not None:
             backfills.enter_context(again_and_again(deployment, "public.archive"))
         topic_meter = stack.enter_context(meter(watch_topic, servers.bootstrap, deployment.topic, last))
         replica_meter = stack.enter_context(meter(watch_replica, replica_dsn, last))
@@ -92,7 +109,7 @@ def measure(
         in_replica = receive(replica_meter, "row times", timeout_s=10 * GIVE_UP_S)
         bridge.drain()
         sink.drain()
-    beside = f", beside backfills of a table of {archive_rows:,} rows" if archive_rows else ""
+    beside = "" if archive is None else archive.told
     delivered = f", delivery: {delivery}" if delivery else ""
     section = Section(_title(committed, seconds, rate_per_s) + beside + delivered, COLUMNS, notes=list(NOTES))
     section.add("commit → topic", _figures(committed, in_topic, warm))

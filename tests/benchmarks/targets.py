@@ -64,10 +64,13 @@ _FORMATS_SINK: Final = ("Formats, sink:", "")
 _SQLITE: Final = ("Replica in SQLite:", "")
 _DUCKDB: Final = ("Replica in DuckDB:", "")
 _MARIADB: Final = ("Replica in MariaDB:", "")
+_LAKE: Final = ("Lake:", "")
+_LAKE_CHANGES: Final = ("Lake, changes:", "")
 _REBUILD: Final = ("View rebuild:", "")
 _READS: Final = ("View reads:", "")
 
 _STAGED: Final = "staging + upsert, delete"
+_BARE: Final = "bare MERGE into Delta"
 
 TARGETS: Final = (
     Target(_BRIDGE, "bridge: client CPU seconds per million changes", "bridge", "cpu_s", 4.0),
@@ -119,6 +122,8 @@ TARGETS: Final = (
     Target(_DUCKDB, "sink into DuckDB: rate ÷ by hand", "sink", "rate", 0.5, True, "INSERT from Arrow"),
     Target(_MARIADB, "sink into MariaDB: rate ÷ LOAD DATA", "sink", "rate", 0.5, True, "LOAD DATA"),
     Target(_MARIADB, "sink into MariaDB: rate ÷ staged", "sink", "rate", 0.5, True, "LOAD DATA to staging + upsert"),
+    Target(_LAKE, "mirror to Delta: time ÷ bare MERGE", "mirror to Delta", "wall_s", 1.5, False, _BARE),
+    Target(_LAKE_CHANGES, "mirror to Delta, 1 %: time ÷ bare MERGE", "mirror to Delta", "wall_s", 1.5, False, _BARE),
     Target(_REBUILD, "view in LMDB: rebuild ÷ bare consumer", "view in LMDB", "rate", 0.5, True, "bare consumer"),
     Target(_REBUILD, "view in Redis: rebuild ÷ bare consumer", "view in Redis", "rate", 0.5, True, "bare consumer"),
     Target(_REBUILD, "view in memory: rebuild ÷ bare consumer", "view in memory", "rate", 0.5, True, "bare consumer"),

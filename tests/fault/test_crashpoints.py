@@ -13,6 +13,7 @@ from tests.fault.test_repair_kills import REPAIR
 from tests.integration.sink.postgres.test_locked import HOLD
 from tests.integration.sink.sql.test_killed_steps import KEYS_STEPS, STEPS
 from tests.integration.spark.test_delta import MIRROR
+from tests.integration.spark.test_iceberg import WRITTEN
 from tests.integration.views.feed.test_generations import VIEW
 from tests.support.deployment import Deploy, Deployment
 from tests.support.sampling import sampled
@@ -79,7 +80,7 @@ def test_every_crash_point_is_visited() -> None:
         point.partition(":")[0]
         for point in (*dict(BRIDGE), *(point for point, *_ in PROMPT), *SINK, *BACKFILL, *REPAIR, *ENDS, *VIEW, *HOLD)
     }
-    here |= {point.partition(":")[0] for point in (*STEPS, *KEYS_STEPS, *MIRROR)}
+    here |= {point.partition(":")[0] for point in (*STEPS, *KEYS_STEPS, *MIRROR, WRITTEN)}
     assert here == crashpoints.NAMES
 
 

@@ -1,4 +1,4 @@
-"""SIGKILL at each step of the bridge beside an outbox: each event once, in order per key, and as the state says."""
+"""SIGKILL at each step of the bridge beside an outbox or messages: each event once, in order, and as the state says."""
 
 from __future__ import annotations
 
@@ -47,15 +47,37 @@ def load(database: Database) -> None:
             )
 
 
+def emit_load(database: Database) -> None:
+    """The same with messages and no table; the last transaction has its rows and messages by turns."""
+    content = "json_build_object('id', {0}::text, 'key', ({0} % 7)::text, 'payload', {0})::text"
+    emit = f"pg_logical_emit_message(true, 'orders', {content})"
+    with database.connect() as connection:
+        for number in range(1, 301):
+            with connection.transaction():
+                connection.execute("INSERT INTO orders VALUES (%s, 'placed')", (number,))
+                connection.execute(f"SELECT {emit.format(number)}".encode())
+                with connection.transaction(force_rollback=True):
+                    connection.execute(f"SELECT {emit.format(0)}".encode())
+        connection.execute(
+            f"DO $$ BEGIN FOR i IN 1001..{1000 + _BIG} LOOP INSERT INTO orders VALUES (i, 'bulk');"
+            f" PERFORM {emit.format('i')}; END LOOP; END $$".encode()
+        )
+
+
 @pytest.mark.parametrize("point", sampled(POINTS, (POINTS[1], POINTS[4])))
 @pytest.mark.parametrize("streaming", [False, True])
-def test_bridge_killed_at(point: str, streaming: bool, database: Database, deploy: Deploy) -> None:
+@pytest.mark.parametrize("kind", ["outbox", "messages"])
+def test_bridge_killed_at(kind: str, point: str, streaming: bool, database: Database, deploy: Deploy) -> None:
     database.execute(OUTBOX)
     topic = f"events-{unique('o')}"
-    source = {"outbox": {"public.outbox": {"topic": topic}}, "streaming": streaming}
+    options = {"outbox": {"public.outbox": {"topic": topic}}}
+    if kind == "messages":
+        options = {"messages": {"orders": {"topic": topic, "content": "json"}}}
+        database.execute("DROP TABLE outbox")
+    source = {**options, "streaming": streaming}
     deployment = deploy(source=source, snapshot={"mode": "never"})
     deployment.start_bridge(crashpoint=point)
-    load(database)
+    (load if kind == "outbox" else emit_load)(database)
     assert deployment.bridge.wait() == -signal.SIGKILL
     deployment.start_bridge()
     deployment.assert_published("public.orders")

@@ -94,10 +94,10 @@ def test_what_is_no_line_does_no_harm() -> None:
         write([b"1\ta\n"], -1, {}, SAME, 0, [])
     with pytest.raises(TypeError):
         write([b"1\ta\n"], 0, None, SAME, 0, [])
-    values, writers_of_keys, _ = in_c.table.compiled or (None, None, ())
+    values, writers_of_keys, _, most = in_c.table.compiled or (None, None, (), 0)
     for places in ((), (2,), (-1,), (0, 1)):
         with pytest.raises(ValueError, match="places"):
-            type(in_c.compiled)(writers_of_keys, values, places)
+            type(in_c.compiled)(writers_of_keys, values, places, most)
 
 
 def encode(encoder: LineEncoder, lines: list[bytes], touched: Recording, seq: int) -> Encoded | str:

@@ -149,7 +149,9 @@ def test_respelled_keys_are_neither_lost_nor_doubled(database: Database, pieces:
         )  # fmt: skip
         rng = random.Random(f"{seed} {type_name} {pieces}")
         source = Source(rng, schema, converter(column), keys)
-        with closing(PostgresReplica(engine, f"s{number}", ReplicaNaming(None, "", {}), LockWaits())) as replica:
+        with closing(
+            PostgresReplica(engine, f"s{number}", ReplicaNaming(None, "", {}), LockWaits(), (), {})
+        ) as replica:
             replica.restore()
             replica.learn([schema])
             assert [each.reason for each in replica.tables().values()] == [None]

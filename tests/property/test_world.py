@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.soak import times
 
-WORLDS = times(300, soak=100_000)
+WORLDS = times(200, soak=100_000)
 SAMPLE = "change of key"
 """A tombstone and a row, between which a bridge could die."""
 

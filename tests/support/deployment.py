@@ -24,6 +24,7 @@ from cdc.kafka.replay.progress_follower import ProgressFollower
 from cdc.kafka.replay.reader import TopicReader
 from cdc.lab.proof.comparison import TableShape, describe, difference, pinned, prove, table_rows, topic_rows
 from cdc.lab.proof.debezium_fields import fields_by_catalog
+from cdc.lab.proof.positions import fence
 from cdc.lab.proof.topic_side import ReadFields, fields_by_registry, open_consumer, read_topics
 from tests.support.bridge_process import CdcProcess
 from tests.support.forked import ForkedCdc, run_command
@@ -197,7 +198,17 @@ class Deployment:
         return LSN.parse(rows[0][0]) if rows and rows[0][0] else None
 
     def wait_mirrored(self, lsn: LSN | None = None, timeout_s: float = 60) -> LSN:
-        """Wait until the replica's cut is at ``lsn`` (default: now) or behind it; returns that position."""
+        """Wait until the replica's cut is at ``lsn`` (default: after everything that is published), or later.
+
+        Backfills publish rows while the stream stands still, so a cut at today's end of the WAL may lack some of them.
+        A cut at the position of a new message has them: its progress follows theirs.
+
+        Returns:
+            The position that was waited for.
+        """
+        if lsn is None:
+            with psycopg.connect(self.source.dsn, autocommit=True) as source:
+                lsn = fence(source)
         wanted = self.wait_published(lsn, timeout_s)
 
         def mirrored() -> bool:
@@ -260,6 +271,7 @@ class Deployment:
     def assert_equal(self, *tables: TableShape | str) -> None:
         """See that source, folded topic and replica hold the same rows, and no record went back or came twice."""
         self.wait_mirrored()
+        self._wait_settled([self.topic(table.table if isinstance(table, TableShape) else table) for table in tables])
         with pinned(self.source.dsn) as source:
             shapes = [table if isinstance(table, TableShape) else describe(source, table) for table in tables]
         verdicts = prove(
@@ -272,6 +284,17 @@ class Deployment:
         )
         findings = [finding for verdict in verdicts for finding in verdict.findings()]
         assert not findings, "\n".join([*findings, self.bridge.tail(), self.sink.tail()])
+
+    def _wait_settled(self, topics: list[str], timeout_s: float = 60) -> None:
+        """Wait until no replica of these topics is on its way to the cut: a restart may publish a table again."""
+        asked = "select topic, state from cdc.mirrored_table where name = %s and topic = any(%s)"
+
+        def on_their_way() -> list[Any]:
+            assert not self.sink.ended, f"the sink ended by itself\n{self.sink.tail()}"
+            found = self.replica.execute(asked, (self.name, topics))
+            return [row for row in found if row[1] not in ("exact", "stopped")]
+
+        eventually(lambda: not on_their_way(), timeout_s, lambda: f"settled: {on_their_way()}\n{self.sink.tail()}")
 
     def wait_table_equal(self, table: str) -> None:
         """Wait until the replica of one table holds the source's rows: of a table that catches up beside the cut."""

@@ -92,7 +92,8 @@ class Server:
                 savepoint.xid = self._xid
                 self._xid = (self._xid + 1) % _XIDS
         self._lsn += 1
-        tag = self._history.choice((b"I", b"U", b"D", b"T", b"M", b"R", b"Y"))
+        # No logical messages: PostgreSQL does not say which savepoint they belong to
+        tag = self._history.choice((b"I", b"U", b"D", b"T", b"R", b"Y"))
         message = tag + struct.pack(">Q", self._lsn) + bytes(self._history.choice((0, 5, 300)))
         xid = transaction.nested[-1].xid
         assert xid is not None

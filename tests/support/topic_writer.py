@@ -128,10 +128,13 @@ class TopicWriter:
         """Write a definition."""
         self.producer.produce(self.schemas_topic, key=schema_key(table.fingerprint), value=schema_value(table))
 
-    def progress(self, lsn: int, partial: tuple[int, int] | None = None, source: SourceIdentity = SOURCE) -> None:
-        """Write progress."""
+    def progress(
+        self, lsn: int, partial: tuple[int, int] | None = None, source: SourceIdentity = SOURCE, **aside: int
+    ) -> None:
+        """Write progress; ``aside`` says how many rows of ``public.<name>`` are in quarantine."""
         position = Position(LSN(partial[0]), partial[1]) if partial else None
-        progress = Progress(LSN(lsn), position, 1_700_000_000_000_000 + lsn, source)
+        lacking = tuple((f"public.{name}", count) for name, count in aside.items())
+        progress = Progress(LSN(lsn), position, 1_700_000_000_000_000 + lsn, source, quarantined=lacking)
         self.producer.produce(self.progress_topic, key=self.key, value=progress_value(progress))
 
     def backfill(self, table: TableSchema, lsn: int, **changes: Any) -> None:

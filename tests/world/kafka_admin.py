@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import (
     OFFSET_END,
+    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -132,6 +133,12 @@ class AdminClient:
                     topic.settings.pop(entry.name, None)
 
         return dict(self._answers(resources, alter, options))
+
+    def list_consumer_group_offsets(
+        self, groups: Sequence[ConsumerGroupTopicPartitions], **options: Any
+    ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
+        """The offsets of groups, which have none: no program of the world stores any."""
+        return dict(self._answers([each.group_id for each in groups], ConsumerGroupTopicPartitions, options))
 
     def list_offsets(
         self,

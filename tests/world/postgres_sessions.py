@@ -429,7 +429,13 @@ class WorldConnection:
         """Whether it was closed, or is known to be broken."""
         return self.pgconn.status != pq.ConnStatus.OK
 
-    def execute(self, query: str | bytes | sql.Composable, values: Any = None) -> WorldCursor:
+    def execute(
+        self,
+        query: str | bytes | sql.Composable,
+        values: Any = None,
+        *,
+        binary: bool | None = None,  # all results are text here
+    ) -> WorldCursor:
         """Run a statement."""
         if self.closed:
             raise psycopg.OperationalError("the connection is closed")

@@ -79,6 +79,13 @@ def present(text: str) -> str:
     return text
 
 
+def condition(text: str) -> str:
+    """Checks what can be checked of an SQL condition before the server sees it; returns it without space around it."""
+    if "\0" in text:
+        raise ValueError("contains a zero byte")
+    return present(text).strip()
+
+
 def table_name(text: str) -> str:
     """Checks ``schema.table``, and returns it in the one spelling by which tables are looked up."""
     return _canonical(text, "write schema.table, for instance public.orders")

@@ -23,7 +23,15 @@ from cdc.base.config import checks, masking, password_file, replica_url
 from cdc.base.config.debezium import DebeziumConfig
 from cdc.base.config.registry import RegistryConfig
 from cdc.base.config.serve import ServeConfig
-from cdc.base.config.source_tables import ColumnsConfig, OutboxConfig, check_outboxes
+from cdc.base.config.source_tables import (
+    ColumnsConfig,
+    MessagesConfig,
+    OutboxConfig,
+    Prefix,
+    QuarantineConfig,
+    check_messages,
+    check_outboxes,
+)
 from cdc.base.config.values import ValuesConfig
 from cdc.base.config.view import ViewConfig
 from cdc.base.errors import ConfigError
@@ -39,6 +47,7 @@ _KeyColumns: TypeAlias = Annotated[tuple[_Identifier, ...], BeforeValidator(chec
 _Int: TypeAlias = Annotated[int, BeforeValidator(checks.number)]
 _Float: TypeAlias = Annotated[float, BeforeValidator(checks.number)]
 _Format: TypeAlias = Literal["json", "avro", "protobuf", "json-schema"]
+_Condition: TypeAlias = Annotated[str, AfterValidator(checks.condition)]
 _Scalar: TypeAlias = Annotated[str | int | float | bool, BeforeValidator(checks.scalar)]
 
 
@@ -71,6 +80,12 @@ class SourceConfig(BaseModel):
     columns: dict[_TableName, ColumnsConfig] = Field(default_factory=dict)
     """Rules by schema.table for what may not leave: exclude, mask, keep and policy. When they change, the table's topic
     begins anew, because its records hold what is hidden now. None by default: every column leaves."""
+    rows: dict[_TableName, _Condition] = Field(default_factory=dict)
+    """Condition by schema.table: only rows that satisfy it leave the database, because it becomes the row filter of the
+    publication. When it changes, the table's topic begins anew. None by default: every row leaves."""
+    quarantine: dict[_TableName, QuarantineConfig] = Field(default_factory=dict)
+    """Tables by schema.table whose rows that cannot be carried go to the topic {name}.__quarantine, instead of stopping
+    the bridge. None by default, because a topic that lacks a row has to be somebody's decision."""
     salt: Annotated[SecretStr, AfterValidator(checks.salt)] | None = None
     """The secret under which sha256 masks hash, at least 16 characters. Without one, short values could be guessed."""
     salt_file: str | None = None
@@ -78,6 +93,9 @@ class SourceConfig(BaseModel):
     outbox: dict[_TableName, OutboxConfig] = Field(default_factory=dict)
     """Outbox tables by schema.table: each row that is inserted becomes an event in the Kafka transaction of its source
     transaction. They are not captured as tables; none by default, because only some services publish events."""
+    messages: dict[Prefix, MessagesConfig] = Field(default_factory=dict)
+    """Logical messages by prefix: what SELECT pg_logical_emit_message(true, prefix, content) writes becomes an event in
+    the Kafka transaction of its source transaction. None by default, because only some services publish events."""
     streaming: bool = False
     """true makes the server send large transactions while they run. They wait on this machine's disk (TMPDIR) until
     they end, not on the server's (pg_replslot). Off by default, because it costs CPU here and speeds up no commit."""
@@ -99,6 +117,11 @@ class SourceConfig(BaseModel):
                     f"columns: {table} has a sha256 mask, which needs a secret: add salt or salt_file to source"
                 )
         checks.key_columns(self.keys)
+        if self.rows and self.publication_mode == "all_tables":
+            raise ValueError(
+                "source.rows needs a publication that names its tables, and publication_mode: all_tables makes one "
+                "that cannot filter rows; set it to filtered, or to disabled"
+            )
         return self
 
     def connection(self) -> dict[str, str]:
@@ -125,6 +148,9 @@ class SnapshotConfig(BaseModel):
     publishes only changes; when_needed is initial, and publishes again after a gap, as source.on_gap: rebackfill."""
     parallel: _Int = Field(default=2, ge=1, le=16)
     """Number of connections that read tables: 2 keep the publishing thread busy, more help only with a slow server."""
+    wait_for_sink: bool = True
+    """Whether a table that is published again goes no faster than the sink of this name, so that rows of the stream
+    reach the replica within about a second. A sink that has not moved for half a minute is not waited for."""
     dsn: _Dsn | None = None
     """libpq connection string of a physical standby to read tables from, best without the password; by default they
     are read from the source itself."""
@@ -288,6 +314,9 @@ class SinkConfig(BaseModel):
     """Prefix of each replica table's name; empty by default, so that queries run unchanged on the replica."""
     tables: dict[_TableName, _TableName] = Field(default_factory=dict)
     """Replica schema.table by source schema.table, for tables that schema and prefix do not place as you want."""
+    quarantine: dict[_TableName, QuarantineConfig] = Field(default_factory=dict)
+    """Tables by the source's schema.table of which the replica may lack rows that it refuses, instead of stopping the
+    table."""
 
     @model_validator(mode="after")
     def _check(self, info: ValidationInfo) -> SinkConfig:
@@ -298,6 +327,8 @@ class SinkConfig(BaseModel):
         if self.url is not None:
             if self.password is not None and self.path is not None:
                 raise ValueError("a password is given, but a replica in a file needs none")
+            if self.quarantine:
+                raise ValueError("quarantine: only a replica on PostgreSQL puts rows aside that it refuses")
             if self.schema_name is not None and not self.url.startswith("duckdb"):
                 sole = "SQLite has no schemas" if self.path else "url names the only database of the replica"
                 raise ValueError(f"schema: {sole}; prefix sets tables apart")
@@ -377,6 +408,7 @@ class Config(BaseModel):
         # The sections are frozen, so the names are filled in in a copy; no other object leaves this module.
         filled = {"slot": self.source.slot or default, "publication": self.source.publication or default}
         check_outboxes(self.name, self.source.tables, self.source.outbox, self.delivery)
+        check_messages(self.name, self.source.messages, self.delivery)
         outboxes = [each for each in self.source.outbox if each not in self.source.exclude]
         exclude = (*self.source.exclude, *outboxes)  # a pattern may reach an outbox, which is not a table to capture
         object.__setattr__(self, "source", self.source.model_copy(update={**filled, "exclude": exclude}))
@@ -386,6 +418,11 @@ class Config(BaseModel):
         if self.delivery == "idempotent" and self.topics.history:
             raise ValueError(
                 "topics.history needs delivery: transactional, so that a change and its history are readable together"
+            )
+        if self.snapshot.mode == "never" and self.source.rows:
+            raise ValueError(
+                "source.rows reads a table before its changes are published, which snapshot.mode: never forbids; "
+                "change one"
             )
         if self.snapshot.mode == "never" and self.source.on_gap == "rebackfill":
             raise ValueError(

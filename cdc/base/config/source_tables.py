@@ -1,4 +1,4 @@
-"""What the section ``source`` says of single tables: columns that may not leave, and outboxes.
+"""What the section ``source`` says of single tables (columns that may not leave, outboxes), and of logical messages.
 
 The defaults of an outbox are the names that Debezium uses.
 """
@@ -60,6 +60,9 @@ class ColumnsConfig(BaseModel):
 
 
 _COLUMN: Final = re.compile(r"\{([^{}]+)\}")
+_MAX_PREFIX: Final = 200
+_OWN_PREFIX: Final = "cdc"
+"""The prefix of messages that the bridge emits so that the server writes out WAL; all of cdc's own begin with it."""
 _RESERVED_HEADERS: Final = ("cdc", "id")
 
 
@@ -75,6 +78,16 @@ def _headers(columns: dict[str, str]) -> dict[str, str]:
             raise ValueError(f'header "{header}" is written already: choose another name')
         checks.present(header)
     return columns
+
+
+class QuarantineConfig(BaseModel):
+    """How many rows of a table may stand aside: because they cannot be carried, or because the replica refuses them."""
+
+    model_config = _STRICT
+
+    budget: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 100
+    """Keys that may be in quarantine at once; with one more, the bridge stops, or the replica's table. 100 are more
+    than a slip, and few enough for a person to look at each."""
 
 
 class OutboxConfig(BaseModel):
@@ -123,3 +136,42 @@ def check_outboxes(name: str, tables: tuple[str, ...], outboxes: Mapping[str, Ou
                 "source.outbox needs delivery: transactional, so that state and events are readable together, and no "
                 "event comes twice"
             )
+
+
+def _prefix(text: str) -> str:
+    """Checks the prefix of messages: what PostgreSQL takes, of a length that a person would write."""
+    if len(text) > _MAX_PREFIX or "\0" in text:
+        raise ValueError(f"write at most {_MAX_PREFIX} characters, and no NUL")
+    if text == _OWN_PREFIX or text.startswith(f"{_OWN_PREFIX}-"):
+        raise ValueError("cdc emits messages with this prefix itself, which are not events: choose another prefix")
+    return text
+
+
+Prefix: TypeAlias = Annotated[str, AfterValidator(checks.present), AfterValidator(_prefix)]
+
+
+class MessagesConfig(BaseModel):
+    """The events of logical messages with one prefix: where they go, and what the content is."""
+
+    model_config = _STRICT
+
+    topic: Annotated[str, AfterValidator(checks.topic_name)]
+    """Topic of the events."""
+    content: Literal["raw", "json"] = "raw"
+    """raw (default, because PostgreSQL demands no form): the content is the value, and there is no key; json: the
+    content is an object of id, key, payload and headers."""
+
+
+def check_messages(name: str, messages: Mapping[str, MessagesConfig], delivery: str) -> None:
+    """Refuses messages that need another delivery, or that write to topics of tables."""
+    for prefix, each in messages.items():
+        if each.topic.startswith(f"{name}."):
+            raise ValueError(
+                f'source.messages: {prefix} → "{each.topic}" may collide with the topic of a table, because "{name}." '
+                "begins their names; choose a topic that begins differently"
+            )
+    if messages and delivery == "idempotent":
+        raise ValueError(
+            "source.messages needs delivery: transactional, so that state and events are readable together, and no "
+            "event comes twice"
+        )

@@ -68,6 +68,7 @@ def repair_keys(
     *,
     timeout_s: float,
     tell: Callable[[RepairProgress], None],
+    gives_up: bool = False,
 ) -> RepairResult:
     """Repair these keys of a table, and wait until it is done.
 
@@ -77,6 +78,7 @@ def repair_keys(
         keys: at most ``MAX_KEYS``; a key that is given twice counts once.
         timeout_s: how long all of it may take.
         tell: called whenever some keys are done.
+        gives_up: remove the entries that these keys have in quarantine, and publish nothing.
 
     Raises:
         ConfigError: the table is not captured, or there are too many keys.
@@ -94,7 +96,7 @@ def repair_keys(
         return RepairResult(0, 0, 0, ZERO)
     make_bookkeeping_topics(config)
     options, topic = config.kafka.client_options(), progress_topic(config.name)
-    parts = list(parts_of(uuid.uuid4().hex, table, wanted))
+    parts = list(parts_of(uuid.uuid4().hex, table, wanted, gives_up=gives_up))
     awaited = _Awaited(parts)
     starts = topic_ends(BrokerAdmin(options), topic)
     try:

@@ -4,7 +4,7 @@ from cdc.contract.formats._objects import RowWriter
 from cdc.contract.record import Ready
 
 class LineWriter:
-    def __init__(self, key: RowWriter, value: RowWriter, key_places: Sequence[int]) -> None: ...
+    def __init__(self, key: RowWriter, value: RowWriter, key_places: Sequence[int], most_bytes: int) -> None: ...
     def write(
         self,
         lines: list[bytes],

@@ -7,7 +7,7 @@ the escapes is written to ``_unescaped``, and the cell points there. So both mus
 
 A line that is not plain is declined: its place is returned, and Python takes that one line, errors included. Not plain
 is a line with the wrong number of cells, a backslash at the end of a cell, NULL in the key, or anything that
-a ``RowWriter`` declines.
+a ``RowWriter`` declines, or a row that is too large.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -28,22 +28,25 @@ cdef class LineWriter:
         key: writes keys.
         value: writes whole rows.
         key_places: the indexes of the key's columns in the row, in the key's order.
+        most_bytes: a row whose key and value are larger is declined.
     """
 
     cdef RowWriter _key
     cdef RowWriter _value
     cdef tuple _key_places
+    cdef Py_ssize_t _most_bytes
     cdef Cell* _cells
     cdef Cell* _key_cells
     cdef Buffer _unescaped
     cdef Buffer _out
 
-    def __cinit__(self, RowWriter key not None, RowWriter value not None, key_places):
+    def __cinit__(self, RowWriter key not None, RowWriter value not None, key_places, Py_ssize_t most_bytes):
         self._key = key
         self._value = value
         self._key_places = tuple(key_places)
         if len(self._key_places) != key.width or not all([0 <= place < value.width for place in self._key_places]):
             raise ValueError("as many places as the key has columns, each of a column")
+        self._most_bytes = most_bytes
         self._unescaped = Buffer()
         self._out = Buffer()
         self._cells = <Cell*>calloc(value.width, sizeof(Cell))
@@ -89,7 +92,7 @@ cdef class LineWriter:
                 break
             if key not in touched:
                 value = self._value_of_row()
-                if value is None:
+                if value is None or PyBytes_GET_SIZE(value) + PyBytes_GET_SIZE(key) > self._most_bytes:
                     break
                 seq += 1
                 size += PyBytes_GET_SIZE(value)

@@ -35,7 +35,7 @@ class LineEncoder:
         module, forms = twin("cdc.bridge.backfill._lines"), table.compiled
         self.compiled: Any = None
         if module is not None and forms is not None:
-            self.compiled = module.LineWriter(forms.keys, forms.values, forms.key_places)
+            self.compiled = module.LineWriter(forms.keys, forms.values, forms.key_places, forms.most_bytes)
 
     def encode(self, lines: list[bytes], recording: Recording, stamp: HeaderStamp, seq: int) -> Encoded:
         """Returns the records of these lines, in their order.

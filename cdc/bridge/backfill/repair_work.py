@@ -9,6 +9,7 @@ before the commit leaves the request in place, and the next bridge does all of i
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -17,6 +18,7 @@ import structlog
 
 from cdc.base.crashpoints import reach
 from cdc.base.errors import CdcError, SourceRefused, TopicRefused
+from cdc.base.lsn import LSN
 from cdc.bridge.backfill.repair_part import Repaired, RepairPart
 from cdc.bridge.backfill.repair_rows import RepairWriter
 from cdc.bridge.backfill.rows import Ordinals
@@ -27,6 +29,7 @@ from cdc.bridge.backfill.wal_wait import WalWait
 from cdc.bridge.encode import TableEncoder
 from cdc.bridge.order.touched import Recording
 from cdc.bridge.source.table import TableInfo
+from cdc.contract.header import DELETE, HeaderStamp
 from cdc.contract.record import RepairOutcome, RepairRequest
 from cdc.contract.repair import repair_key, repair_outcome_value, repair_request_key
 
@@ -120,6 +123,9 @@ class Repairs:
         """Give the reader parts of the present request, or of the next one when that is done."""
         while len(self._under_way) < _AHEAD and (request := self._next()) is not None:
             del self._waiting[repair_request_key(request.request, request.part)]
+            if request.gives_up:
+                self._give_up(request)
+                continue
             job = self._job or self._begin(request)
             if job is None:
                 self._end_part(request, Repaired(), _not_captured(request.table))
@@ -137,6 +143,19 @@ class Repairs:
             self._stream.forget(self._job.recording)
             self._job = None
         return next(iter(self._waiting.values()), None)
+
+    def _give_up(self, request: RepairRequest) -> None:
+        """Remove entries in quarantine. Nothing is read for that, so it needs no turn."""
+        found = self._around.tables().get(request.table)
+        if found is None:
+            self._end_part(request, Repaired(), _not_captured(request.table))
+            return
+        topic = found[1]
+        stamp = HeaderStamp(LSN(self._stream.settled_lsn - 1), None, time.time_ns() // 1_000, "")
+        header = stamp.header(DELETE, self._ordinals.next(topic), "0" * 16)
+        done = Repaired()
+        done.tombstones = self._around.give_up(topic, [each.key for each in request.keys], header)
+        self._end_part(request, done, None, topic)
 
     def _begin(self, request: RepairRequest) -> _Job | None:
         """Begin to record, then to read; None when the table is not captured."""
@@ -216,9 +235,9 @@ class Repairs:
         self._end_part(part.request, part.done, error)
         self._feed()  # so that the request's recording ends now, not whenever the next step comes
 
-    def _end_part(self, request: RepairRequest, done: Repaired, error: CdcError | None) -> None:
+    def _end_part(self, request: RepairRequest, done: Repaired, error: CdcError | None, topic: str = "") -> None:
         """Write the outcome and the request's tombstone into the Kafka transaction of the part's records."""
-        topic = "" if self._job is None else self._job.topic
+        topic = topic or ("" if self._job is None else self._job.topic)
         outcome = RepairOutcome(
             table=request.table,
             topic=topic,

@@ -37,6 +37,7 @@ from cdc.contract.record import BackfillOptions, BackfillProgress
 from cdc.kafka.brokers import BrokerAdmin
 from cdc.kafka.publish.publisher import KafkaPublisher
 from cdc.kafka.replay.backfills import Published, read_published
+from cdc.kafka.replay.backlog import SinkBacklog
 from cdc.kafka.replay.bounded import topic_ends
 
 
@@ -64,7 +65,9 @@ class BridgeSurroundings:
         self.config = config
         self.registry = registry
         self.admin = BrokerAdmin(config.kafka.client_options())
+        self._backlog = SinkBacklog(self.admin, config.name)
         self.progress_topic = progress_topic(config.name)
+        self._publisher = publisher
         self.produce = publisher.produce
         self.produce_all = publisher.produce_all
         self.bury = publisher.bury
@@ -93,6 +96,13 @@ class BridgeSurroundings:
         self.registry.describe(table, self.produce)
         return table
 
+    def give_up(self, topic: str, keys: Sequence[bytes], header: bytes) -> int:
+        quarantine = self._publisher.quarantine
+        dropped = [] if quarantine is None else quarantine.dropped(topic, keys, header)
+        for record in dropped:
+            self.produce(*record)
+        return len(dropped)
+
     def note(self, key: bytes, value: bytes | None) -> None:
         self.produce(self.progress_topic, key, value, b"")
 
@@ -100,13 +110,20 @@ class BridgeSurroundings:
         return tuple(topic_ends(self.admin, topic).values())
 
     def ghosts(self, topic: str, below: tuple[int, ...]) -> Sweep:
-        return Sweep(self.admin, topic, below)
+        quarantine = self._publisher.quarantine
+        return Sweep(self.admin, topic, below, () if quarantine is None else quarantine.keys(topic))
 
     def wal_end(self) -> LSN:
         return wal_end(self._sql)
 
     def flush_wal(self) -> None:
         flush_wal(self._sql)
+
+    def is_sink_overtaken(self, topic: str) -> bool:
+        return self.config.snapshot.wait_for_sink and self._backlog.is_long(topic)
+
+    def sink_gets(self, rows: int) -> None:
+        self._backlog.sends(rows)
 
     def running(self) -> frozenset[int]:
         """Returns the transactions that are running in the source.
@@ -137,7 +154,8 @@ def start_backfill(around: BridgeSurroundings, stream: StreamSide, demands: Iter
     rows = BackfillRowWriter(stream, ordinals, around)
     backfill = Backfill(records, _readers(config, config.snapshot.parallel), requests, stream, rows, around)
     tables = around.tables().values() if config.snapshot.mode != "never" else ()
-    new, demanded = [each for each in tables if _is_new(*each, records, successions)], list(demands)
+    new = [each for each in tables if _is_new(*each, records, successions) or _is_withheld(around, each[0], records)]
+    demanded = list(demands)
     # A transaction that is running may have changed a table before it joined, or be in the WAL before the slot's begin
     # and not visible yet, because it waits for a synchronous standby. The stream has neither
     stream.distrust(around.running() if new or demanded else ())
@@ -190,6 +208,13 @@ def _add_new(backfill: Backfill, new: Iterable[tuple[TableInfo, str]], successio
     for table, topic in new:
         options = BackfillOptions(sweep=successions.last(topic) is not None)
         backfill.add(table, topic, BackfillOrder("initial", options))
+
+
+def _is_withheld(around: BridgeSurroundings, table: TableInfo, records: Mapping[str, BackfillProgress]) -> bool:
+    """Whether the table is withheld until it is read, and nothing is under way that would read it."""
+    record = records.get(table.qualified_name)
+    is_withheld = around.registry.rows.withholds(table.namespace, table.name, table.qualified_name)
+    return is_withheld and not (record is not None and record.is_open)
 
 
 def _is_new(table: TableInfo, topic: str, records: Mapping[str, BackfillProgress], successions: Successions) -> bool:

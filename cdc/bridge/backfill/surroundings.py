@@ -53,6 +53,9 @@ class Surroundings(Protocol):
     def bury(self, topic: str, partition: int, key: bytes, header: bytes, /) -> None:
         """Take a tombstone for a partition that its key does not belong to."""
 
+    def give_up(self, topic: str, keys: Sequence[bytes], header: bytes) -> int:
+        """Remove the entries that these keys of a topic have in quarantine. Returns how many had one."""
+
     def note(self, key: bytes, value: bytes | None) -> None:
         """Take a record for the progress topic."""
 
@@ -70,3 +73,9 @@ class Surroundings(Protocol):
 
     def flush_wal(self) -> None:
         """Have the source write out the WAL that the stream waits for."""
+
+    def is_sink_overtaken(self, topic: str) -> bool:
+        """Whether the sink follows a topic, and has more to read than it can take in a moment."""
+
+    def sink_gets(self, rows: int) -> None:
+        """Learn how many rows were produced for the sink to read."""

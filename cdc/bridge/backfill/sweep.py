@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Final
 
 from cdc.base.daemon.worker import Worker
 from cdc.base.errors import CdcError
+from cdc.contract.partition import partition_of
 from cdc.kafka.brokers import BrokerAdmin
 from cdc.kafka.replay.bounded import topic_ends
-from cdc.kafka.replay.live_keys import stale_keys
+from cdc.kafka.replay.live_keys import stale_keys, unwritten_keys
 
 _PORTION_KEYS: Final = 1_000
 _PORTIONS: Final = 8
@@ -33,12 +34,17 @@ class Sweep:
         admin: asks the brokers, and has the settings for readers.
         topic: a state topic.
         below: the end of each partition before the backfill's first chunk.
+        aside: keys in quarantine, which the topic holds no row for. Those that the backfill did not put there again are
+            ghosts as well.
     """
 
-    def __init__(self, admin: BrokerAdmin, topic: str, below: Sequence[int]) -> None:
+    def __init__(self, admin: BrokerAdmin, topic: str, below: Sequence[int], aside: Iterable[bytes] = ()) -> None:
         self._admin = admin
         self._topic = topic
         self._below = below
+        self._aside: list[list[bytes]] = [[] for _ in below]
+        for key in aside:
+            self._aside[partition_of(key, len(below))].append(key)
         self._found: queue.Queue[list[bytes] | CdcError | None] = queue.Queue(_PORTIONS)
         self._stop = threading.Event()
         self._worker = Worker(self._work, name=f"sweep {topic}")
@@ -79,6 +85,9 @@ class Sweep:
             keys = stale_keys(self._admin, partition, below, end, before_poll=self._check)
             while portion := list(islice(keys, _PORTION_KEYS)):
                 self._put(portion)
+            aside = self._aside[partition[1]]
+            if aside := unwritten_keys(self._admin, partition, below, end, aside, before_poll=self._check):
+                self._put(aside)
 
     def _check(self) -> None:
         if self._stop.is_set():

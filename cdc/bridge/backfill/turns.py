@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from cdc.bridge.backfill.ledger import Ledger
 from cdc.bridge.backfill.stream_side import StreamSide
@@ -54,19 +55,23 @@ class Gate:
 
 
 class Aside:
-    """Portions of tables that exceed their rates, in order for each table.
+    """Portions of tables that exceed their rates or wait for the sink, in order for each table.
 
     There are few of them: while a table has a portion here, no more of it is read. Before that, it has at most the
     chunks that all readers take at once, each of about a second.
+
+    Args:
+        has_to_wait: whether a table has to wait now.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, has_to_wait: Callable[[TableBackfill], bool]) -> None:
+        self._has_to_wait = has_to_wait
         self._portions: deque[Portion] = deque()
 
     def keeps(self, portion: Portion) -> bool:
         """Take a portion whose table has to wait; False if the portion may go on."""
         backfill = portion.task.backfill
-        if not self.holds(backfill) and not backfill.is_ahead_of_its_rate:
+        if not self.holds(backfill) and not self._has_to_wait(backfill):
             return False
         self._portions.append(portion)
         return True
@@ -76,7 +81,7 @@ class Aside:
         waiting: list[TableBackfill] = []
         for portion in self._portions:
             backfill = portion.task.backfill
-            if backfill not in waiting and not backfill.is_ahead_of_its_rate:
+            if backfill not in waiting and not self._has_to_wait(backfill):
                 self._portions.remove(portion)
                 return portion
             waiting.append(backfill)

@@ -66,12 +66,13 @@ class Backfill:
         self._stream = stream
         self._rows = rows
         self._around = around
-        self._aside = Aside()
+        self._aside = Aside(self._has_to_wait)
         self._wait = WalWait(around)
         self._gate = Gate(self._ledger, stream, around, self._wait)
         self._head: Portion | None = None
         self._newest: Snapshot | None = None
         self._chunks_under_way: Counter[str] = Counter()
+        self._has_told_of_sink = False
 
     @property
     def is_active(self) -> bool:
@@ -167,10 +168,27 @@ class Backfill:
         return looks + sum(count for name, count in self._chunks_under_way.items() if name not in locked)
 
     def _next_task(self, backfill: TableBackfill) -> ChunkTask | None:
-        if backfill.name in self._readers.locked or backfill.is_ahead_of_its_rate or self._aside.holds(backfill):
+        if backfill.name in self._readers.locked or self._has_to_wait(backfill) or self._aside.holds(backfill):
             return None
         piece = backfill.next_piece(self._newest)
         return None if piece is None else ChunkTask.of(backfill, piece)
+
+    def _has_to_wait(self, backfill: TableBackfill) -> bool:
+        """Whether no more of a table is to be published at the moment, for its own rate or that of the sink.
+
+        A replica of a table that is not whole yet is not exact anyway: the sink leaves it out of its cuts if it must.
+        """
+        if backfill.is_ahead_of_its_rate:
+            return True
+        if not backfill.progress.whole or not self._around.is_sink_overtaken(backfill.topic):
+            return False
+        if not self._has_told_of_sink:
+            self._has_told_of_sink = True
+            log.info(
+                "a backfill goes no faster than the sink, or rows of the stream would reach the replica late",
+                table=backfill.name,
+            )
+        return True
 
     def _look_at(self, backfill: TableBackfill) -> None:
         backfill.look()
@@ -260,6 +278,7 @@ class Backfill:
     def _publish(self, head: Portion, view: ChunkView, commit: Callable[[], None]) -> int:
         self._newest = view.snapshot
         published = self._rows.publish(head.task.backfill, head.lines, view)
+        self._around.sink_gets(len(head.lines))
         self._let_go(head)
         if head.is_last:
             reach("backfill.before_chunk_done")

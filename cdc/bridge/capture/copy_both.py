@@ -106,7 +106,9 @@ class CopyBoth:
             )
         return (result.get_value(0, 1) or b"").decode(errors="replace")
 
-    def start(self, slot: str, publication: str, start: LSN, *, streaming: bool = False) -> None:
+    def start(
+        self, slot: str, publication: str, start: LSN, *, streaming: bool = False, messages: bool = False
+    ) -> None:
         """Begin streaming pgoutput from ``start`` or the slot's confirmed position, whichever is later.
 
         Args:
@@ -114,6 +116,7 @@ class CopyBoth:
             publication: the publication that says which tables.
             start: where to begin.
             streaming: use protocol 2, which sends large transactions in blocks while they run; else protocol 1.
+            messages: have logical messages sent, too.
 
         Raises:
             SourceUnavailable: another session holds the slot, which may be our own from before a crash.
@@ -121,9 +124,10 @@ class CopyBoth:
             SourceRefused: the server refuses for another reason, which the message tells.
         """
         publication_name = publication.replace('"', '""').replace("'", "''")
+        more = ", messages 'true'" if messages else ""
         result = self._pgconn.exec_(
             f'START_REPLICATION SLOT "{slot}" LOGICAL {start} '
-            f"({_STREAMING if streaming else _ORDINARY}, publication_names '\"{publication_name}\"')".encode()
+            f"({_STREAMING if streaming else _ORDINARY}, publication_names '\"{publication_name}\"'{more})".encode()
         )
         if result.status == pq.ExecStatus.COPY_BOTH:
             self._pgconn.nonblocking = 1

@@ -20,6 +20,7 @@ import psycopg
 from psycopg import pq, sql
 
 from cdc.base.errors import SourceAltered, SourceBusy
+from cdc.bridge.source.condition import in_parentheses
 from cdc.bridge.source.connect import source_errors
 from cdc.bridge.source.keyed_table import KeyedTable, keyed_table
 from cdc.bridge.source.sqlstates import message_of, result_error, sqlstate_of
@@ -68,6 +69,7 @@ def reread(
     key_columns: Sequence[str],
     columns: Sequence[str],
     keys: Sequence[tuple[bytes, ...]],
+    condition: str | None = None,
 ) -> Reread:
     """Read ``columns`` of the rows with these keys, as they are now.
 
@@ -77,6 +79,8 @@ def reread(
         key_columns: the names of the key's columns.
         columns: the names of the columns to read.
         keys: the keys' values as text, one tuple per row.
+        condition: the publication's row filter, as the server printed it. A row that does not satisfy it any more has
+            left the topic, and counts as gone.
 
     Raises:
         SourceBusy: a lock was not granted in time, or the query was cancelled; ask again on the same connection.
@@ -89,6 +93,10 @@ def reread(
     """
     doing = f"re-reading unchanged TOAST columns of {relation.qualified_name}"
     table = keyed_table(connection, str(relation.relation_id), key_columns)
+    if condition is not None:  # names in it have no table, so it goes where there are no others
+        read = sql.SQL(", ").join(map(sql.Identifier, dict.fromkeys((*key_columns, *columns))))
+        rows_of = sql.SQL("(SELECT xmin, {} FROM {} WHERE {})")
+        table = table._replace(source=rows_of.format(read, table.source, sql.SQL(in_parentheses(condition))))
     query = _query(relation, table, key_columns, columns).as_string(connection).encode()
     parameters = [text_array([key[i] for key in keys]) for i in range(len(key_columns))]
     result = connection.pgconn.exec_params(query, parameters, result_format=pq.Format.TEXT)

@@ -11,6 +11,10 @@ A description of a relation holds for what the server sends after it. When an ol
 come after a newer one from an ordinary transaction, which the server need not repeat. So the newer one is repeated
 after the commit.
 
+A logical message in a block names the transaction, and never the subtransaction that it belongs to. If one of these is
+rolled back after messages came, nobody can tell which of them are gone. Then the session ends, and the next one has
+transactions sent when they end, without what was rolled back.
+
 A keepalive between blocks may be confirmed as it stands: it says that everything that *committed* before it was sent. A
 transaction that is still running commits after it, and the server sends all of it again after a restart.
 
@@ -23,6 +27,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from cdc.base.errors import SourceUndecodable
 from cdc.bridge.capture.spill import Spill
 from cdc.bridge.decode.buffer import decode_error
 from cdc.bridge.decode.pgoutput import PgOutputDecoder
@@ -34,6 +39,7 @@ _BOUNDARIES: Final = frozenset(b"SEcA")
 _CHANGES: Final = frozenset(b"IUDTMRY")
 _ORIGIN: Final = ord("O")
 _RELATION: Final = ord("R")
+_MESSAGE: Final = ord("M")
 _RELATION_ID: Final = struct.Struct(">I")
 _SHORTEST_CHANGE: Final = _TAG_AT + 5
 
@@ -60,6 +66,7 @@ class StreamedTransactions:
         self._sign_of_life = sign_of_life
         self._new_spill = new_spill
         self._spills: dict[int, Spill] = {}
+        self._with_messages: set[Spill] = set()
         self._block: Spill | None = None
         self._arrived = 0
         self._described = _Described()
@@ -76,6 +83,7 @@ class StreamedTransactions:
 
         Raises:
             SourceUnavailable: the stream ended or broke.
+            SourceUndecodable: a savepoint was rolled back that may have messages.
             DecodeError: the boundaries contradict each other.
             SpillError: this machine's disk cannot hold the transaction.
         """
@@ -121,6 +129,8 @@ class StreamedTransactions:
                     self._block_described.add(self._next(), message)
                 else:
                     self._block_described.end_group()
+                    if tag == _MESSAGE:
+                        self._with_messages.add(self._block)
             elif tag != _ORIGIN:
                 raise decode_error("streamed", 0, f"tag {frame[_TAG_AT:][:1]!r}, truncated or inside a streamed block")
         self._spill(block)
@@ -145,10 +155,17 @@ class StreamedTransactions:
             case StreamAbort(xid, subxid) if xid == subxid:
                 self._described_in.pop(xid, None)
                 if (spill := self._spills.pop(xid, None)) is not None:
+                    self._with_messages.discard(spill)
                     spill.close()
             case StreamAbort(xid, subxid):
-                if xid in self._spills:
-                    self._spills[xid].roll_back(subxid)
+                if (spill := self._spills.get(xid)) in self._with_messages:
+                    raise SourceUndecodable(
+                        f"transaction {xid} rolled back a savepoint after logical messages that were sent while it "
+                        "runs, and PostgreSQL does not say which of them are gone",
+                        is_of_streaming=True,
+                    )
+                if spill is not None:
+                    spill.roll_back(subxid)
             case StreamCommit():
                 return message
         return None
@@ -166,6 +183,7 @@ class StreamedTransactions:
                 self._sign_of_life()
                 yield batch
             del self._spills[committed.xid]
+            self._with_messages.discard(spill)
             spill.close()
         newer = self._described.merge(self._described_in.pop(committed.xid, _Described()))
         yield [header + b"C" + flags + commit_lsn + end_lsn + commit_ts, *(header + message for message in newer)]

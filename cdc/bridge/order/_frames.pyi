@@ -14,6 +14,7 @@ class PlainTable:
         fingerprint: str,
         writers: tuple[RowWriter, RowWriter],
         key_places: tuple[int, ...],
+        most_bytes: int,
         counts: TableCounts,
         has_envelope: bool,
     ) -> None: ...

@@ -38,6 +38,7 @@ cdef class PlainTable:
         fingerprint: its definition's fingerprint.
         writers: the compiled writers of values and keys.
         key_places: the indexes of the key's columns, in key order.
+        most_bytes: a row whose key and value, or whose old row, are larger is declined.
         counts: counts its changes.
         has_envelope: whether old rows have the form of values. If not, tables with a history are declined.
     """
@@ -47,6 +48,7 @@ cdef class PlainTable:
     cdef RowWriter values
     cdef RowWriter keys
     cdef tuple key_places
+    cdef Py_ssize_t most_bytes
     cdef object counts
     cdef bint has_envelope
     cdef Cell* cells
@@ -64,13 +66,14 @@ cdef class PlainTable:
     cdef bint keeps_old
     cdef Py_ssize_t changes
 
-    def __cinit__(self, topic, fingerprint, writers, key_places, counts, has_envelope):
+    def __cinit__(self, topic, fingerprint, writers, key_places, most_bytes, counts, has_envelope):
         self.topic = topic
         self.fingerprint = fingerprint
         self.values, self.keys = writers
         self.key_places = tuple(key_places)
         if len(self.key_places) != self.keys.width or not all([0 <= each < self.values.width for each in key_places]):
             raise ValueError("as many places as the key has columns, each of a column")
+        self.most_bytes = most_bytes
         self.counts = counts
         self.has_envelope = has_envelope
         self.buffer = Buffer()
@@ -141,11 +144,15 @@ cdef class PlainTable:
             if not self.values.write(self.buffer, self.cells):
                 return None
             value = self.buffer.taken()
+            if PyBytes_GET_SIZE(value) + PyBytes_GET_SIZE(key) > self.most_bytes:
+                return None
         if self.keeps_old and part != b"N":
             self.buffer.clear()
             if not self.values.write(self.buffer, self.old_cells):
                 return None
             old = self.buffer.taken()
+            if PyBytes_GET_SIZE(old) > self.most_bytes:
+                return None
         self.changes += 1
         return (self.topic, key, value, header(before_seq, seq, self.after_seq), old)
 

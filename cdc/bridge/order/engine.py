@@ -10,6 +10,9 @@ every replay. A replay skips what the stored progress covers: whole transactions
 of a partly published one. A change is counted when its records are ready or held, so ``progress`` is true at every
 moment: what is committed while a need is open covers only what came before the present change.
 
+Logical messages have a count of their own. So ``seq`` does not depend on whether the server is asked for them, and a
+bridge with either setting may resume half of a transaction that one with the other setting has published.
+
 A row with unchanged TOAST cannot be published until it has been read again. From the first such row on, changes are
 held back in order (``held``), and ``progress`` ends before them. So the topic's order is always the stream's order.
 """
@@ -24,12 +27,24 @@ from typing import Any, TypeAlias
 from cdc.base.lsn import LSN
 from cdc.bridge.encode import TableEncoder
 from cdc.bridge.order.counts import CountsByTable
-from cdc.bridge.order.held import Held, StreamStanding
+from cdc.bridge.order.held import Held, RowPlace, StreamStanding
+from cdc.bridge.order.messages import NO_SCHEMA, MessageEncoder
 from cdc.bridge.order.needs import Answer, Definition, Empty, EventTopic, Need, Rows
 from cdc.bridge.order.outbox import OutboxEncoder
 from cdc.bridge.order.relations import OUT_OF_SCOPE, UNMET, KnownRelations, take_rows
 from cdc.bridge.order.touched import TouchedKeys
-from cdc.contract.change import UNCHANGED_TOAST, Begin, Commit, Delete, Insert, Relation, Row, Truncate, Update
+from cdc.contract.change import (
+    UNCHANGED_TOAST,
+    Begin,
+    Commit,
+    Delete,
+    Insert,
+    LogicalMessage,
+    Relation,
+    Row,
+    Truncate,
+    Update,
+)
 from cdc.contract.header import DELETE, INSERT, TRUNCATE, UPDATE, HeaderStamp, with_null_documents
 from cdc.contract.record import Position, Progress, Ready
 
@@ -47,6 +62,7 @@ class Engine:
         counts: counts what happened, for metrics.
         touched: is told every key that a change touches, in the topics that it watches.
         histories: state topics whose records need the old row; looked up each time, so topics may be added.
+        messages: makes events of logical messages.
 
     Attributes:
         need: what must be answered before the next message; None when nothing.
@@ -58,6 +74,8 @@ class Engine:
     _stamp: HeaderStamp
     _seq: int
     _skip: int
+    _messages: int
+    _skip_messages: int
 
     def __init__(
         self,
@@ -67,6 +85,7 @@ class Engine:
         counts: CountsByTable,
         touched: TouchedKeys,
         histories: Collection[str] = (),
+        messages: MessageEncoder | None = None,
     ) -> None:
         self._resume = resume
         self._xid = xid
@@ -74,6 +93,7 @@ class Engine:
         self._touched = touched
         self._watched = touched.keys
         self._histories = histories
+        self._message_encoder = messages or MessageEncoder({})
         self._take_rows = take_rows()
         self.need: Need | None = None
         self._flow: _Flow | None = None
@@ -102,7 +122,7 @@ class Engine:
     @property
     def is_partial(self) -> bool:
         """Whether only the first changes of a transaction were handed out."""
-        return self._partial() is not None
+        return self._partial()[0] is not None
 
     @property
     def holds_records(self) -> bool:
@@ -147,21 +167,28 @@ class Engine:
         complete, commit_ts = self._complete, self._commit_ts
         if self._held:
             complete, commit_ts, _ = self._held.first[0]
-        return Progress(complete, self._partial(), commit_ts, self._resume.source, tuple(sorted(self._unseen)))
+        unseen, (partial, messages) = tuple(sorted(self._unseen)), self._partial()
+        return Progress(complete, partial, commit_ts, self._resume.source, unseen, messages=messages)
 
-    def _partial(self) -> Position | None:
+    def _partial(self) -> tuple[Position | None, int]:
+        """Returns how much of the present transaction was handed out: changes, and messages."""
         if self._held:
-            standing, seq = self._held.first
-            return Position(standing.final_lsn, seq - 1) if seq > 1 else None
+            standing, (seq, messages) = self._held.first
+            return (Position(standing.final_lsn, seq - 1) if seq > 1 or messages else None), messages
         if self._begin is not None and self._begin.final_lsn >= self._resume.lsn:
             # While a replay skips changes, more of them are published than were read again
-            return Position(self._begin.final_lsn, max(self._seq, self._skip))
-        return self._resume.partial if self._is_rest_awaited else None
+            at = Position(self._begin.final_lsn, max(self._seq, self._skip))
+            return at, max(self._messages, self._skip_messages)
+        return (self._resume.partial, self._resume.messages) if self._is_rest_awaited else (None, 0)
 
     @property
     def _is_rest_awaited(self) -> bool:
         """Whether the transaction that was published in part before the start is still to come."""
         return self._resume.partial is not None and self._complete <= self._resume.partial.lsn
+
+    def meet_again(self, name: str) -> None:
+        """Ask again what to do with changes of ``schema.table``, from its next one on."""
+        self._known.forget(name)
 
     # Messages.
 
@@ -177,14 +204,14 @@ class Engine:
         self._begin = message
         self._standing = StreamStanding(self._complete, self._commit_ts, message.final_lsn)
         self._stamp = HeaderStamp(message.final_lsn, self._xid, message.commit_ts)
-        self._seq = self._skip = 0
+        self._seq = self._skip = self._messages = self._skip_messages = 0
         if message.final_lsn < self._resume.lsn:
-            self._skip = sys.maxsize
+            self._skip = self._skip_messages = sys.maxsize
             return
         self._unseen.add(self._xid)
         self.unpublished_since = self.unpublished_since or message.commit_ts
         if self._resume.partial is not None and message.final_lsn == self._resume.partial.lsn:
-            self._skip = self._resume.partial.seq
+            self._skip, self._skip_messages = self._resume.partial.seq, self._resume.messages
 
     def commit(self, message: Commit) -> None:
         """Complete a source transaction."""
@@ -214,6 +241,11 @@ class Engine:
             if published is not OUT_OF_SCOPE:
                 table, counts = published
                 header = self._stamp.header(INSERT, seq, table.fingerprint)
+                if UNCHANGED_TOAST in new and table.missing(new):  # of an update by which the row came into the filter
+                    self._seq = seq
+                    counts.changes += 1
+                    counts.toast_rereads += 1
+                    return self._hold_row(table, new, (table.topic, table.key(new), None, header, None), None)
                 if nulls := table.null_documents(new):
                     header = with_null_documents(header, nulls)
                 record = (table.topic, table.key(new), table.value(new), header, None)
@@ -288,6 +320,22 @@ class Engine:
                 return self._emit(record)
         self._seq = seq
         return None
+
+    def takes_messages_of(self, prefix: str) -> bool:
+        """Whether messages with this prefix are events."""
+        return self._message_encoder.takes(prefix)
+
+    def message(self, message: LogicalMessage) -> Need | None:
+        """Take a message of the transaction: an event, if its prefix is configured. Messages of all prefixes count."""
+        number = self._messages + 1
+        event = self._message_encoder.event(message) if number > self._skip_messages else None
+        self._messages = number
+        if event is None:
+            return None
+        topic, key, value, parts = event
+        self._counts[f"messages of {message.prefix}"].changes += 1
+        # The ordinal among changes and messages together, so that no other message of the transaction has it
+        return self._emit((topic, key, value, self._stamp.header(INSERT, self._seq + number, NO_SCHEMA), parts))
 
     def truncate(self, message: Truncate) -> Need | None:
         """Have every live key of each truncated table tombstoned, from what the topic holds at this point."""
@@ -400,7 +448,8 @@ class Engine:
             keys[key] = self._xid
             if old_key is not None:
                 keys[old_key] = self._xid
-        self._held.add_row(self._standing, self._seq, record, table=table, row=row, xid=self._xid, old_key=old_key)
+        place = RowPlace(self._seq, max(self._messages, self._skip_messages))
+        self._held.add_row(self._standing, place, record, table=table, row=row, xid=self._xid, old_key=old_key)
         return self._bounded()
 
     def _emit(self, *records: Ready) -> Need | None:

@@ -27,12 +27,19 @@ class StreamStanding(NamedTuple):
     final_lsn: LSN
 
 
+class RowPlace(NamedTuple):
+    """A change's place in its transaction: its ordinal, and how many logical messages are out before it."""
+
+    seq: int
+    messages: int
+
+
 @dataclass(slots=True)
 class _UnreadRow:
     """A row that must be read again, with its record, which has no value yet."""
 
     standing: StreamStanding
-    seq: int
+    place: RowPlace
     record: Ready
     table: TableEncoder
     row: Row
@@ -76,11 +83,11 @@ class Held:
         return len(self._held) >= MAX_HELD or self._bytes >= MAX_HELD_BYTES
 
     @property
-    def first(self) -> tuple[StreamStanding, int]:
-        """The stream's position before the transaction of the first row that is held, and that row's ordinal."""
+    def first(self) -> tuple[StreamStanding, RowPlace]:
+        """The stream's position before the transaction of the first row that is held, and that row's place in it."""
         first = self._held[0]
         assert isinstance(first, _UnreadRow)  # a record waits only for those before it
-        return first.standing, first.seq
+        return first.standing, first.place
 
     def add(self, record: Ready) -> None:
         """Add a record that only has to wait for those before it: there are some."""
@@ -90,7 +97,7 @@ class Held:
     def add_row(
         self,
         standing: StreamStanding,
-        seq: int,
+        place: RowPlace,
         record: Ready,
         *,
         table: TableEncoder,
@@ -102,14 +109,14 @@ class Held:
 
         Args:
             standing: where the stream stood before its transaction.
-            seq: the change's ordinal.
+            place: the change's place in the transaction.
             record: its record, still without a value.
             table: the table that the row belongs to.
             row: the row, as far as the stream sent it.
             xid: the 64-bit id of its transaction.
             old_key: the key that gets a tombstone at the same moment.
         """
-        held = _UnreadRow(standing, seq, record, table, row, xid, old_key)
+        held = _UnreadRow(standing, place, record, table, row, xid, old_key)
         self._held.append(held)
         self._bytes += _size(held)
 

@@ -65,6 +65,13 @@ class KnownRelations:
         if (plain := _plain(table, counts)) is not None:
             self.plain[relation] = plain
 
+    def forget(self, name: str) -> None:
+        """Forget what was answered for ``schema.table``: its next change is looked up again."""
+        for relation in [each for each in self._newest.values() if each.qualified_name == name]:
+            del self._newest[relation.relation_id], self.tables[relation]
+            self.plain.pop(relation, None)
+            self.outboxes.pop(relation, None)
+
 
 def take_rows() -> TakeRows | None:
     """Returns ``take_rows`` of ``_frames.pyx``; None without a compiler."""
@@ -78,4 +85,6 @@ def _plain(table: TableEncoder, counts: TableCounts) -> Any:
         return None
     writers = (compiled.values, compiled.keys)
     has_envelope = table.schema.envelope is not None
-    return module.PlainTable(table.topic, table.fingerprint, writers, compiled.key_places, counts, has_envelope)
+    return module.PlainTable(
+        table.topic, table.fingerprint, writers, compiled.key_places, compiled.most_bytes, counts, has_envelope
+    )

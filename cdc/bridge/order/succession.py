@@ -10,7 +10,8 @@ the topic before the next row goes in. A topic begins anew when
   one are gone, and DROP TABLE is not in the stream;
 - the table comes back to a name that it had left: what happened meanwhile went elsewhere;
 - the configuration wants another format for its values: readers would have to expect both in one topic for ever;
-- other columns are to be hidden: what is hidden now is in the records of before;
+- other columns or rows are to be hidden: what is hidden now is in the records of before;
+- rows are published by a condition, and the topic holds none yet: what the stream brings may be from before it;
 - its keys get another format, or the schema of its keys another id: the same rows would have other keys.
 
 The stream itself says which columns are the key, where it can. Under REPLICA IDENTITY FULL it flags every column, and
@@ -27,7 +28,7 @@ often rather than never.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -38,7 +39,7 @@ from cdc.contract.key_identity import is_uncertain, key_change
 from cdc.contract.kinds import kind_of
 from cdc.contract.record import FormatName, SchemaColumn, TableSchema, WrittenSchema
 
-Cause: TypeAlias = Literal["key", "object", "return", "uncertain", "format", "rules", "key-format", "key-id"]
+Cause: TypeAlias = Literal["key", "object", "return", "uncertain", "format", "rules", "first", "key-format", "key-id"]
 
 _WHY: Final = {
     "key": "its key is now ({new}), but its topic was written with ({old})",
@@ -47,9 +48,27 @@ _WHY: Final = {
     "uncertain": "nothing on record shows that its key column {column} is still the same column",
     "format": "its values are to be written as {new} now, but its topic was written as {old}",
     "rules": "its columns leave by other rules now ({new}), but its topic was written by these: {old}",
+    "rows": "its rows are chosen by {new} now, but its topic was written by {old}",
+    "entry": "the publication got its condition anew, and may have let other rows through for a while",
+    "first": "its rows are chosen by a condition, so they are read before changes are published",
     "key-format": "its keys are to be written in {new} now, but its topic was written with keys in {old}",
     "key-id": "the registry gives the schema of its keys the id {new} now, but its keys begin with the id {old}",
 }
+
+FOR_A_PERSON: Final[Mapping[Cause, str]] = {
+    "key": "set source.on_gap: rebackfill and restart: the old keys are deleted and the table is published again under "
+    "the new key; or give it another topic under topics.names",
+    "key-format": "set source.on_gap: rebackfill and restart: every key is deleted first, and the table is published "
+    "again under keys in the new format; or give it another topic under topics.names; or set topics.key_format back, "
+    "and to the same one in the configuration of every bridge of this name",
+    "key-id": "restore the registry with its ids; or, if they are lost, set source.on_gap: rebackfill and restart: "
+    "every key is deleted first, and the table is published again under keys with the new id; or give it another topic "
+    "under topics.names",
+    "format": "set source.on_gap: rebackfill and restart: every key is deleted first, and the table is published again "
+    "in the new format; or give it another topic under topics.names; or set its format back, and to the same one in "
+    "the configuration of every bridge of this name",
+}
+"""Why a topic begins anew that a person should know of first, and what to do: its readers notice."""
 
 
 class NewBeginning(NamedTuple):
@@ -169,7 +188,7 @@ class Successions:
         """Returns why the topic must begin anew before rows of this definition go in; None if it need not."""
         last = self._by_topic.get(schema.topic)
         if last is None:
-            return None
+            return None if schema.rows is None else NewBeginning("first", _WHY["first"])
         changed = self.changed_hands(schema.topic, schema.relation_id)
         if set(last.key) != set(schema.key) and (changed is None or changed.cause != "object"):
             return NewBeginning("key", _WHY["key"].format(new=", ".join(schema.key), old=", ".join(last.key)))
@@ -177,6 +196,8 @@ class Successions:
             return NewBeginning("format", _WHY["format"].format(new=_in_words(schema), old=_in_words(last)))
         if changed is None and last.rules != schema.rules:
             return NewBeginning("rules", _WHY["rules"].format(new=_rules(schema), old=_rules(last)))
+        if changed is None and last.rows != schema.rows:
+            return NewBeginning("rules", _other_rows(last, schema))
         if changed is None and last.key_schema != schema.key_schema:
             return _other_column(last, schema, surely=True) or _other_keys(last.key_schema, schema.key_schema)
         return changed or _other_column(last, schema)
@@ -212,6 +233,13 @@ def _is_written_otherwise(last: TableSchema, schema: TableSchema) -> bool:
 
 def _rules(definition: TableSchema) -> str:
     return ", ".join(f"{column}: {rule}" for column, rule in definition.rules) or "none"
+
+
+def _other_rows(last: TableSchema, schema: TableSchema) -> str:
+    old, new = (None if each.rows is None else each.rows.condition for each in (last, schema))
+    if old == new:
+        return _WHY["entry"]
+    return _WHY["rows"].format(new=new or "no condition", old=old or "none")
 
 
 def _in_words(definition: TableSchema) -> str:

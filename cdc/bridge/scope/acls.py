@@ -6,7 +6,7 @@ from cdc.base.config import Config
 from cdc.base.table_names import parts
 from cdc.contract.naming import history_topic
 from cdc.contract.patterns import in_scope
-from cdc.kafka.acls import bridge_acls, event_acls, sink_acls
+from cdc.kafka.acls import bridge_acls, event_acls, sink_acls, view_acls
 
 
 def kafka_grants(config: Config) -> list[str]:
@@ -18,9 +18,10 @@ def kafka_grants(config: Config) -> list[str]:
         event_acls(each.topic_prefix or "*", prefixed=bool(each.topic_prefix and each.topic_columns))
         for each in config.source.outbox.values()
     ]
+    events += [event_acls(each.topic, prefixed=False) for each in config.source.messages.values()]
     parts = [("bridge", [*bridge_acls(config.name, written), *events]), ("sink", sink_acls(config.name, others))]
     if config.view is not None:
-        parts.append(("view", sink_acls(config.name, [*others, *config.view.topics])))
+        parts.append(("view", view_acls(config.name, [*others, *config.view.topics])))
     lines = []
     for part, acls in parts:
         lines += [f"# What {part} {config.name} needs.", *(acl.command(options) for acl in acls)]

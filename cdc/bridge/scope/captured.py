@@ -6,7 +6,7 @@ import shlex
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import psycopg
 import structlog
@@ -17,13 +17,14 @@ from cdc.base.errors import CdcError, GapError, RegistryRefused, RegistryUnavail
 from cdc.bridge.capture.reading import columns_of, shape_of
 from cdc.bridge.encode import TableEncoder, ValueForm
 from cdc.bridge.order.demand import Demand
-from cdc.bridge.order.succession import Cause, NewBeginning, Successions, shape_change
+from cdc.bridge.order.succession import FOR_A_PERSON, NewBeginning, Successions, shape_change
 from cdc.bridge.scope.choice import choose, refuse, renamed, tell, tell_of_renamed, unusable
 from cdc.bridge.scope.formats import TableFormats
 from cdc.bridge.scope.hidden import hiding_of, misfit, published, published_columns, rules_told
 from cdc.bridge.scope.left_out import LeftOut
 from cdc.bridge.scope.outboxes import Outboxes
-from cdc.bridge.scope.topics import history_topics, state_topic, topic_specifications
+from cdc.bridge.scope.row_rules import RowRules
+from cdc.bridge.scope.topics import bookkeeping_topics, history_topics, state_topic, topic_specifications
 from cdc.bridge.source.catalog import table_info
 from cdc.bridge.source.table import TableInfo
 from cdc.contract.change import Relation, ReplicaIdentity
@@ -38,21 +39,6 @@ from cdc.kafka.publish.topics import TopicAdmin
 from cdc.kafka.registry import SchemaRegistry
 
 Produce = Callable[[str, bytes, bytes | None, bytes], None]
-
-_FOR_A_PERSON: Final[Mapping[Cause, str]] = {
-    "key": "set source.on_gap: rebackfill and restart: the old keys are deleted and the table is published again under "
-    "the new key; or give it another topic under topics.names",
-    "key-format": "set source.on_gap: rebackfill and restart: every key is deleted first, and the table is published "
-    "again under keys in the new format; or give it another topic under topics.names; or set topics.key_format back, "
-    "and to the same one in the configuration of every bridge of this name",
-    "key-id": "restore the registry with its ids; or, if they are lost, set source.on_gap: rebackfill and restart: "
-    "every key is deleted first, and the table is published again under keys with the new id; or give it another topic "
-    "under topics.names",
-    "format": "set source.on_gap: rebackfill and restart: every key is deleted first, and the table is published again "
-    "in the new format; or give it another topic under topics.names; or set its format back, and to the same one in "
-    "the configuration of every bridge of this name",
-}
-"""Why a topic begins anew that a person should know of first, and what to do: its readers notice."""
 
 log = structlog.get_logger("cdc.bridge")
 
@@ -75,6 +61,7 @@ class CapturedTables:
         envelopes: makes the envelopes of all tables; None if values are rows and nothing else.
         members: what carried each table in the publication when the session began.
         outboxes: the outbox tables.
+        rows: the row filters in force.
         left_out: tables that the patterns match but that cannot be captured; grows with what the stream brings.
     """
 
@@ -113,12 +100,13 @@ class CapturedTables:
             self.envelopes = EnvelopeMaker(config.name, connection.info.dbname, __version__, time.time_ns)
         self._enveloped_whole: set[str] = set()
         self._infos = {(each.namespace, each.name): each for each in self.tables}
+        self.rows = RowRules(connection, config, lambda *name: self.successions.last(state_topic(config, *name)))
 
     @property
     def topics(self) -> Mapping[str, Sequence[str]]:
         """Topics that must not lose a record, and the tables that are incomplete without them."""
         names = {state_topic(self.config, each.namespace, each.name): [each.qualified_name] for each in self.tables}
-        return {**names, schemas_topic(self.config.name): [each.qualified_name for each in self.tables]}
+        return {**names, **bookkeeping_topics(self.config, self.tables)}
 
     def ensure_topics(self) -> None:
         """Create missing topics; refuse topics that would lose or scatter state, and warn of other differences.
@@ -179,6 +167,8 @@ class CapturedTables:
     def _encoder(self, relation: Relation, key: tuple[str, ...], topic: str, info: TableInfo) -> TableEncoder | None:
         """Returns the encoder of a relation; None if its values cannot be written, and the table is left out."""
         name = relation.qualified_name
+        if (rule := self.rows.of(name)) is not None:
+            relation = replace(relation, rows=rule)
         if left := misfit(self.config, name, [each.name for each in relation.columns], key):
             self._leave_out([left])
             self._missed = Demand(name, True, left.reason)
@@ -206,6 +196,8 @@ class CapturedTables:
             self._skip(info, error)
             return None
         encoder = TableEncoder(relation, key, topic, form, key_schema, hiding)
+        if name in self.config.source.quarantine:
+            encoder.quarantines(self.config.topics.max_message_bytes)
         if self.envelopes is not None and encoder.schema.envelope is not None:
             self.envelopes.learn(encoder.schema, shown.columns, encoder.schema.envelope)
             # If the stream sends no more than the key, the record's key has that, too
@@ -310,7 +302,8 @@ class CapturedTables:
         info = self._infos.get((relation.namespace, relation.name))
         if info is None:
             return None
-        today = table_info(self._connection, relation.namespace, relation.name, self.config.source.keys) or info
+        source = self.config.source
+        today = table_info(self._connection, info.namespace, info.name, source.keys, source.rows) or info
         if left := [each for each in unusable(self._connection, self.config, [today]) if each.cause == "table"]:
             self._leave_out(left)
             return None
@@ -327,10 +320,10 @@ class CapturedTables:
         return self._decided(table.schema, self.successions.new_beginning(table.schema))
 
     def _decided(self, schema: TableSchema, beginning: NewBeginning | None) -> NewBeginning | None:
-        if beginning is not None and beginning.cause in _FOR_A_PERSON and not self.config.heals_gaps:
+        if beginning is not None and beginning.cause in FOR_A_PERSON and not self.config.heals_gaps:
             raise GapError(
                 f"table {schema.qualified_name} cannot go on in topic {schema.topic!r}: {beginning.why}",
-                remedy=_FOR_A_PERSON[beginning.cause],
+                remedy=FOR_A_PERSON[beginning.cause],
             )
         return beginning
 
@@ -392,7 +385,7 @@ class CapturedTables:
         beginning = self.successions.new_beginning(self._today(info, columns))
         if beginning is None or beginning.cause == "return":
             return None
-        is_asked_for = self.config.snapshot.mode != "never" or beginning.cause in _FOR_A_PERSON
+        is_asked_for = self.config.snapshot.mode != "never" or beginning.cause in FOR_A_PERSON or last.rows is not None
         return beginning if is_asked_for else None
 
     def _today(self, info: TableInfo, columns: Sequence[SchemaColumn]) -> TableSchema:
@@ -402,6 +395,7 @@ class CapturedTables:
         today = replace(
             today,
             rules=rules_told(self.config, today.qualified_name),
+            rows=self.rows.of(today.qualified_name),
             format=self._formats.name_of(today.qualified_name),
             envelope=self._formats.envelope,
             is_connects=forms.is_connects,
@@ -503,7 +497,7 @@ class CapturedTables:
             return None
         if relation.qualified_name in self.left_out:
             return None
-        info = table_info(self._connection, *name, source.keys)
+        info = table_info(self._connection, *name, source.keys, source.rows)
         if info is None:
             if name not in self._infos:
                 self._tell_of_leaving(relation)  # it went on to yet another name, or back to its own
@@ -515,6 +509,10 @@ class CapturedTables:
             self._missed = Demand(info.qualified_name, True, left[0].reason)
             return None
         is_new = name not in self._infos
+        if is_new and info.condition is not None:
+            why = f"table {info.qualified_name} has a condition in source.rows, which only a new session takes over"
+            self._leave_out([LeftOut(info.qualified_name, why, "wait: it joins within seconds", False, "table")])
+            return None
         self._infos[name] = info
         self.tables = (*(each for each in self.tables if (each.namespace, each.name) != name), info)
         if is_new:
@@ -543,6 +541,16 @@ class CapturedTables:
             is_named = name in self.config.source.tables
             self._leave_out([LeftOut(name, error.message, error.remedy, is_named, "publication")])
         return True
+
+    def withholds(self, relation: Relation) -> bool:
+        """Whether nothing of a relation may be published before it is read, because of its rows' condition."""
+        name = (relation.namespace, relation.name)
+        return name in self._infos and self.rows.withholds(*name, relation.qualified_name)
+
+    def read_conditions(self) -> None:
+        """Read by which conditions rows are published, once the publication has them."""
+        for left in self.rows.read(self.tables):
+            self._leave_out([left])
 
     def _leave_out(self, left: Sequence[LeftOut]) -> None:
         """Skip the table's rows from here on, until a session begins that can capture it."""

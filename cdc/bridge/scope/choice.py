@@ -23,9 +23,10 @@ from cdc.base.errors import SourceRefused
 from cdc.base.table_names import in_yaml, parts, qualified
 from cdc.bridge.scope.hidden import misfit, without_table
 from cdc.bridge.scope.left_out import LeftOut
+from cdc.bridge.scope.row_rules import row_misfit, wrongly_filtered
 from cdc.bridge.source.catalog import find_others, find_tables, names_of
 from cdc.bridge.source.preflight_tables import check_scope
-from cdc.bridge.source.publication import inspect_publication
+from cdc.bridge.source.publication import filter_commands, inspect_publication
 from cdc.bridge.source.rights import table_rights, why_unreadable
 from cdc.bridge.source.table import TableInfo, quoted, why_unusable
 
@@ -57,7 +58,7 @@ def choose(
         SourceRefused: there are none, or some must not be left out. Names them, with the command for each.
     """
     source, is_first = config.source, before is None
-    found = find_tables(connection, source.tables, source.exclude, source.keys)
+    found = find_tables(connection, source.tables, source.exclude, source.keys, source.rows)
     left = [*_others(connection, config), *left_out(connection, config, found)]
     left += without_table(config, {each.qualified_name for each in found} | {each.table for each in left})
     needed = {each.qualified_name for each in found} if before is None else set(before)
@@ -141,7 +142,7 @@ def left_out(connection: psycopg.Connection[Any], config: Config, tables: Sequen
     # nobody is told to put it there before it has a key.
     keyless = {each.table for each in found if each.cause == "table"}
     fit = [each for each in tables if each.qualified_name not in keyless]
-    return [*found, *_unpublished(connection, config, fit)]
+    return [*found, *_unpublished(connection, config, fit), *wrongly_filtered(connection, config, fit)]
 
 
 def unusable(connection: psycopg.Connection[Any], config: Config, tables: Sequence[TableInfo]) -> list[LeftOut]:
@@ -162,7 +163,9 @@ def unusable(connection: psycopg.Connection[Any], config: Config, tables: Sequen
         if (left := misfit(config, name, info.columns, info.key)) is not None:
             found.append(left)
             continue
-        found += [LeftOut(name, *each, is_named, "rights") for each in why_unreadable(info, rights, role)]
+        unread = [LeftOut(name, *each, is_named, "rights") for each in why_unreadable(info, rights, role)]
+        unfit = None if unread else row_misfit(connection, config, info)
+        found += unread if unfit is None else [unfit]
     return found
 
 
@@ -176,7 +179,7 @@ def _unpublished(connection: psycopg.Connection[Any], config: Config, tables: Se
     if not missing:
         return []
     rights = table_rights(connection, missing)
-    publication, found = quoted(source.publication), []
+    found = []
     for info in missing:
         name = info.qualified_name
         may_add = state.owned and name in rights and rights[name].owned
@@ -186,7 +189,7 @@ def _unpublished(connection: psycopg.Connection[Any], config: Config, tables: Se
         if source.publication_mode == "disabled":
             why_not = "source.publication_mode is disabled"
         reason = f"table {name} is not in publication {source.publication}, and {why_not}"
-        remedy = f"ALTER PUBLICATION {publication} ADD TABLE ONLY {info.quoted_name};"
+        remedy = " ".join(filter_commands(state, info))
         found.append(LeftOut(name, reason, remedy, name in source.tables, "publication"))
     return found
 

@@ -73,16 +73,27 @@ def misfit(config: Config, table: str, columns: Collection[str], key: Collection
 
 
 def without_table(config: Config, tables: Iterable[str]) -> list[LeftOut]:
-    """Returns the tables that ``source.columns`` names and that are not there: a name may be misspelled.
+    """Returns the tables that rules of ``source`` name and that are not there, maybe misspelled.
 
     Args:
         tables: the qualified names of the tables that ``source.tables`` matches.
     """
-    absent = sorted(config.source.columns.keys() - set(tables))
-    remedy = "correct source.columns (case matters); a rule for a misspelled name hides nothing"
+    present = set(tables)
+    absent = {
+        "source.columns": config.source.columns.keys() - present,
+        "source.rows": config.source.rows.keys() - present,
+        "source.quarantine": config.source.quarantine.keys() - present,
+    }
     return [
-        LeftOut(name, f"table {name}, which source.columns names, is not among source.tables", remedy, True, "table")
-        for name in absent
+        LeftOut(
+            name,
+            f"table {name}, which {option} names, is not among source.tables",
+            f"correct {option} (case matters); a rule for a misspelled name does nothing",
+            True,
+            "table",
+        )
+        for option, names in absent.items()
+        for name in sorted(names)
     ]
 
 

@@ -1,4 +1,4 @@
-"""Finds the tables of ``source.outbox``, makes their encoders, and creates or checks the topics of their events."""
+"""Finds what ``source.outbox`` and ``source.messages`` name, makes encoders, and creates or checks topics of events."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from cdc.base.config import Config
 from cdc.base.errors import SourceRefused, TopicRefused
 from cdc.base.table_names import parts
 from cdc.bridge.order.demand import Demand
+from cdc.bridge.order.messages import MessageEncoder, MessageRule
 from cdc.bridge.order.outbox import OutboxEncoder, OutboxRule
 from cdc.bridge.source.catalog import table_info
 from cdc.bridge.source.table import TableInfo
@@ -55,7 +56,7 @@ def find_outboxes(connection: psycopg.Connection[Any], config: Config) -> tuple[
 
 
 class Outboxes:
-    """The outbox tables of a session.
+    """The sources of events of a session: outbox tables, and logical messages.
 
     Args:
         config: the whole configuration.
@@ -65,6 +66,7 @@ class Outboxes:
 
     Attributes:
         tables: the tables, as they were when the session began.
+        messages: makes events of logical messages.
 
     Raises:
         SourceRefused: one of them is missing, or its rows cannot be read from the WAL.
@@ -77,6 +79,9 @@ class Outboxes:
         self._admin = admin
         self._histories = histories
         self.tables = find_outboxes(connection, config)
+        self.messages = MessageEncoder(
+            {prefix: MessageRule(each.topic, each.content) for prefix, each in config.source.messages.items()}
+        )
 
     def encoder(self, relation: Relation) -> OutboxEncoder | None:
         """Returns what makes events of a relation's rows; None if it is not an outbox.
@@ -91,7 +96,9 @@ class Outboxes:
 
     def ensure_fixed_topics(self) -> None:
         """Create or check, as ``ensure_topics`` does, the topics that are the same for every event."""
-        self.ensure_topics({each.topic for each in self._config.source.outbox.values() if not each.topic_columns})
+        source = self._config.source
+        fixed = [each.topic for each in source.outbox.values() if not each.topic_columns]
+        self.ensure_topics({*fixed, *(each.topic for each in source.messages.values())})
 
     def ensure_topics(self, topics: Iterable[str]) -> None:
         """Create missing topics for events; refuse those that would lose events, or that belong to tables.
@@ -107,8 +114,8 @@ class Outboxes:
             if topic.startswith(f"{config.name}.") or topic in taken:
                 raise TopicRefused(
                     f"events cannot go to topic {topic!r}: it belongs to a table, or to the bridge itself",
-                    remedy="give the events another topic: source.outbox: {…: {topic: …}}; the row is in the WAL and "
-                    "stays there, nothing was skipped",
+                    remedy="give the events another topic, in source.outbox or source.messages: {…: {topic: …}}; what "
+                    "they are made of is in the WAL and stays there, nothing was skipped",
                 )
         existing, settings = self._admin.partitions(), event_settings(config.topics)
         partitions, replicas = config.topics.partitions, config.topics.replication_factor

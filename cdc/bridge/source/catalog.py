@@ -6,7 +6,8 @@ Use it for preflight, publication and re-reading only. A row of the stream is de
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Final
 
 import psycopg
@@ -30,6 +31,8 @@ KIND_NAMES: Final[Mapping[str, str]] = {
     "S": "sequence",
 }
 """``pg_class.relkind`` in words."""
+
+_ALL_ROWS: Final[Mapping[str, str]] = MappingProxyType({})
 
 OWN_NAMESPACE: Final = "cdc"
 """The namespace of this project's own tables: never captured, so that a bridge cannot capture a sink's bookkeeping."""
@@ -61,6 +64,7 @@ def find_tables(
     patterns: Sequence[str],
     exclude: Sequence[str],
     keys: Mapping[str, Sequence[str]],
+    rows: Mapping[str, str] = _ALL_ROWS,
 ) -> tuple[TableInfo, ...]:
     """Returns the tables that the patterns name, sorted: ordinary ones, and roots instead of their partitions.
 
@@ -68,9 +72,10 @@ def find_tables(
         patterns: ``schema.table``, with ``*`` for any characters; the first dot divides. Case matters.
         exclude: patterns whose tables are taken out again.
         keys: maps ``schema.table`` to key columns, from ``source.keys``.
+        rows: maps ``schema.table`` to the condition of its rows, from ``source.rows``.
     """
     return tuple(
-        info
+        replace(info, condition=rows.get(info.qualified_name))
         for info in _read(
             conn, keys, sql.SQL("NOT c.relispartition AND c.relkind IN ('r', 'p') AND c.relpersistence = 'p'")
         )
@@ -79,12 +84,16 @@ def find_tables(
 
 
 def table_info(
-    conn: psycopg.Connection[Any], namespace: str, name: str, keys: Mapping[str, Sequence[str]]
+    conn: psycopg.Connection[Any],
+    namespace: str,
+    name: str,
+    keys: Mapping[str, Sequence[str]],
+    rows: Mapping[str, str] = _ALL_ROWS,
 ) -> TableInfo | None:
     """Returns one table, which may be a partition; None when there is no such ordinary or partitioned table."""
     where = sql.SQL("n.nspname = {} AND c.relname = {} AND c.relkind IN ('r', 'p')")
     found = _read(conn, keys, where.format(sql.Literal(namespace), sql.Literal(name)))
-    return found[0] if found else None
+    return replace(found[0], condition=rows.get(found[0].qualified_name)) if found else None
 
 
 def exists(connection: psycopg.Connection[Any], oid: int) -> bool:

@@ -22,8 +22,8 @@ OF_A_CONDITION: Final = ("22", "42", "0A", "25006")
 
 
 def in_parentheses(condition: str) -> str:
-    """Returns a condition to be put into a query. The newline keeps a comment at its end from swallowing the rest."""
-    return f"({condition}\n)"
+    """Returns a condition to be put into a query. A newline keeps a comment at its end from swallowing the rest."""
+    return f"({condition}\n)" if "--" in condition else f"({condition})"
 
 
 def check_condition(conn: psycopg.Connection[Any], namespace: str, name: str, where: str) -> None:

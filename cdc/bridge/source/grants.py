@@ -12,7 +12,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from cdc.base.pgroles import comment, role_lines
-from cdc.bridge.source.publication import Mode, PublicationState, alteration_command, creation_command, why_unfit
+from cdc.bridge.source.publication import (
+    Mode,
+    PublicationState,
+    alteration_command,
+    creation_command,
+    filter_commands,
+    why_unfit,
+)
 from cdc.bridge.source.rights import heaps
 from cdc.bridge.source.table import TableInfo, quoted, why_unusable
 
@@ -25,6 +32,8 @@ class Capture(NamedTuple):
         secured: qualified names of tables with row-level security.
         state: the publication as it is now; None when there is none.
         outboxes: tables that only the publication has to carry.
+        unfit: why tables cannot be filtered by their conditions; they are not among ``tables``.
+        unlike: tables that the publication carries, but not with their conditions.
     """
 
     role: str
@@ -36,6 +45,8 @@ class Capture(NamedTuple):
     mode: Mode
     state: PublicationState | None
     outboxes: Sequence[TableInfo] = ()
+    unfit: Sequence[str] = ()
+    unlike: Sequence[TableInfo] = ()
 
 
 def capture_grants(capture: Capture) -> list[str]:
@@ -71,7 +82,7 @@ def _publish(capture: Capture, tables: Sequence[TableInfo]) -> list[str]:
     name, mode = capture.publication, capture.mode
     # A table without a key must stay out: in a publication, the server would refuse its UPDATEs and DELETEs.
     unusable = [why for each in capture.tables if (why := why_unusable(each)) is not None]
-    left_out = [comment(f"{why.reason}: it is left out") for why in unusable]
+    left_out = [comment(f"{why}: it is left out") for why in (*(each.reason for each in unusable), *capture.unfit)]
     if not tables:
         return [*left_out, "-- so there is nothing to read or to publish yet"]
     if capture.state is None:
@@ -80,6 +91,8 @@ def _publish(capture: Capture, tables: Sequence[TableInfo]) -> list[str]:
         lines = [refusal.remedy]
     elif mode == "filtered" and capture.state.tables != {each.qualified_name for each in tables}:
         lines = [alteration_command(name, tables)]
+    elif capture.unlike:
+        lines = [line for each in capture.unlike for line in filter_commands(capture.state, each)]
     else:
         lines = [comment(f"publication {name} is there and carries these tables")]
     if mode == "filtered":

@@ -10,7 +10,14 @@ from typing import Final
 
 from cdc.bridge.source.catalog import OtherRelation
 from cdc.bridge.source.preflight import Finding, Level
-from cdc.bridge.source.publication import Mode, PublicationState, alteration_command, creation_command, why_unfit
+from cdc.bridge.source.publication import (
+    Mode,
+    PublicationState,
+    alteration_command,
+    creation_command,
+    has_column_list,
+    why_unfit,
+)
 from cdc.bridge.source.rights import TableRights, why_unreadable
 from cdc.bridge.source.server import ServerFacts
 from cdc.bridge.source.table import TableInfo, quoted, why_unusable
@@ -195,5 +202,5 @@ def _narrowed(state: PublicationState, tables: Sequence[TableInfo]) -> list[Find
             f"ALTER PUBLICATION {quoted(state.name)} ADD TABLE ONLY {info.quoted_name};",
         )
         for info in tables
-        if info.qualified_name in state.narrowed
+        if info.qualified_name in state.narrowed and (info.condition is None or has_column_list(state, info))
     ]

@@ -16,8 +16,10 @@ from psycopg import sql
 from cdc.base.errors import CdcError, SourceLocked, SourceRefused
 from cdc.base.table_names import qualified
 from cdc.bridge.source.carried import state_query
+from cdc.bridge.source.condition import in_parentheses
 from cdc.bridge.source.connect import source_errors
 from cdc.bridge.source.locks import naming_locks
+from cdc.bridge.source.row_filter import applies, refusal_of
 from cdc.bridge.source.table import TableInfo, quoted
 from cdc.contract.change import ReplicaIdentity
 
@@ -26,6 +28,7 @@ Mode: TypeAlias = Literal["filtered", "all_tables", "disabled"]
 _LOCK_TIMEOUT_S: Final = 5
 """Longer than ``deadlock_timeout``, after which PostgreSQL cancels an autovacuum that blocks us."""
 
+_SHORT_WAIT: Final = "SET LOCAL lock_timeout = '1s'"
 _OPERATIONS: Final = ("insert", "update", "delete", "truncate")
 
 
@@ -75,7 +78,7 @@ def ensure_publication(
         name: the publication's name.
         mode: ``filtered`` makes it carry exactly ``tables``; ``all_tables`` makes it FOR ALL TABLES; ``disabled``
             changes nothing and only looks.
-        tables: the tables that are wanted, from ``find_tables``.
+        tables: the tables that are wanted, from ``find_tables``. Their conditions become row filters.
 
     Raises:
         SourceRefused: it lacks something that we may not, or must not, change ourselves.
@@ -84,16 +87,19 @@ def ensure_publication(
     state = refuse_unfit(conn, name=name, mode=mode, tables=tables)
     if state is None:
         try:
-            _run(conn, f"making publication {name}", creation_command(name, mode, tables), tables)
+            _run(conn, f"making publication {name}", [creation_command(name, mode, tables)], tables)
         except CdcError as error:
             if not isinstance(error.__cause__, sqlstate.DuplicateObject | sqlstate.UniqueViolation):
                 raise
             # Somebody else made it just now: treat it like any other that is there
             return ensure_publication(conn, name=name, mode=mode, tables=tables)
         return "created"
-    if mode != "filtered" or (state.tables == {table.qualified_name for table in tables} and not state.has_unreadable):
+    if mode != "filtered":
         return "kept"
-    _alter(conn, state, tables)
+    unlike = _filtered_otherwise(conn, state, tables)
+    if not unlike and state.tables == {table.qualified_name for table in tables} and not state.has_unreadable:
+        return "kept"
+    _alter(conn, state, tables, unlike)
     return "altered"
 
 
@@ -138,6 +144,34 @@ def add_table(conn: psycopg.Connection[Any], name: str, table: TableInfo) -> boo
     return True
 
 
+def rehearse(conn: psycopg.Connection[Any], state: PublicationState | None, name: str, table: TableInfo) -> str:
+    """Returns why PostgreSQL refuses a table's condition as a row filter, in its words; an empty text if it does not.
+
+    Only the attempt tells which functions and types it takes. So this publishes the table, and rolls that back.
+
+    Args:
+        state: the publication; None when there is none of that name.
+    """
+    statements = [creation_command(name, "filtered", [table])] if state is None else filter_commands(state, table)
+    try:
+        with source_errors("trying a row filter"), conn.transaction(force_rollback=True):
+            conn.execute(_SHORT_WAIT)
+            for statement in statements:
+                conn.execute(sql.SQL(statement), binary=True)
+    except CdcError as error:
+        return refusal_of(error)  # a right that is missing, or a lock, is told where it matters
+    return ""
+
+
+def filter_commands(state: PublicationState, table: TableInfo) -> list[str]:
+    """Returns the commands that give a table its condition in a publication, as its row filter."""
+    publication, add = quoted(state.name), _only([table])
+    alter = [f"ALTER PUBLICATION {publication} ADD TABLE {add};"]
+    if table.qualified_name in state.tables:
+        alter.insert(0, f"ALTER PUBLICATION {publication} DROP TABLE ONLY {table.quoted_name};")
+    return alter
+
+
 def creation_command(name: str, mode: Mode, tables: Sequence[TableInfo]) -> str:
     """Returns the command that makes the publication as the bridge wants it."""
     scope = "ALL TABLES" if mode == "all_tables" else f"TABLE {_only(tables)}"
@@ -147,6 +181,11 @@ def creation_command(name: str, mode: Mode, tables: Sequence[TableInfo]) -> str:
 def alteration_command(name: str, tables: Sequence[TableInfo]) -> str:
     """Returns the command that makes an existing publication carry exactly these tables."""
     return f"ALTER PUBLICATION {quoted(name)} SET TABLE {_only(tables)};"
+
+
+def has_column_list(state: PublicationState, table: TableInfo) -> bool:
+    """Whether the publication carries not all columns of a table."""
+    return not set(table.columns) <= state.columns.get(table.qualified_name, frozenset(table.columns))
 
 
 def why_unfit(state: PublicationState, *, mode: Mode, tables: Sequence[TableInfo]) -> SourceRefused | None:
@@ -179,10 +218,12 @@ def _reason_and_remedy(state: PublicationState, mode: Mode, tables: Sequence[Tab
             "is FOR ALL TABLES, which cannot be narrowed to source.tables",
             f"DROP PUBLICATION {publication};  -- it is made anew; or set source.publication_mode: disabled",
         )
-    if mode == "filtered" and missing and state.narrowed:
+    ours = (each for each in tables if each.condition is not None and not has_column_list(state, each))
+    own = {each.qualified_name for each in ours}
+    if mode == "filtered" and missing and (foreign := state.narrowed - own):
         return (
             f"misses {_names(missing)}; setting its tables anew would drop the column "
-            f"lists and row filters of {', '.join(sorted(state.narrowed))}",
+            f"lists and row filters of {', '.join(sorted(foreign))}",
             f"ALTER PUBLICATION {publication} ADD TABLE {_only(missing)};",
         )
     if mode == "disabled" and missing:
@@ -211,17 +252,30 @@ def _uncovered(state: PublicationState, tables: Sequence[TableInfo]) -> tuple[st
     return None
 
 
-def _alter(conn: psycopg.Connection[Any], state: PublicationState, tables: Sequence[TableInfo]) -> None:
+def _filtered_otherwise(
+    conn: psycopg.Connection[Any], state: PublicationState, tables: Sequence[TableInfo]
+) -> list[TableInfo]:
+    """Returns the tables that the publication carries, but not with their conditions."""
+    carried = (each for each in tables if each.qualified_name in state.tables)
+    return [each for each in carried if not applies(conn, state.name, each)]
+
+
+def _alter(
+    conn: psycopg.Connection[Any], state: PublicationState, tables: Sequence[TableInfo], unlike: Sequence[TableInfo]
+) -> None:
     """Alter the publication with ADD TABLE if possible: SET TABLE would wait for locks on tables it carries already."""
     missing = [table for table in tables if table.qualified_name not in state.tables]
     if state.tables <= {table.qualified_name for table in tables} and not state.has_unreadable:
+        for table in unlike:
+            _run(conn, f"filtering {table.qualified_name} in {state.name}", filter_commands(state, table), [table])
         try:
-            _add_together(conn, state.name, missing)
+            if missing:
+                _add_together(conn, state.name, missing)
             return
         except CdcError as error:
             if not isinstance(error.__cause__, sqlstate.DuplicateObject):  # somebody else just added one of them
                 raise
-    _run(conn, f"altering publication {state.name}", alteration_command(state.name, tables), tables)
+    _run(conn, f"altering publication {state.name}", [alteration_command(state.name, tables)], tables)
 
 
 def _add_together(conn: psycopg.Connection[Any], name: str, tables: Sequence[TableInfo]) -> None:
@@ -244,23 +298,28 @@ def _add_together(conn: psycopg.Connection[Any], name: str, tables: Sequence[Tab
 
 def _add(conn: psycopg.Connection[Any], name: str, tables: Sequence[TableInfo]) -> None:
     statement = f"ALTER PUBLICATION {quoted(name)} ADD TABLE {_only(tables)};"
-    _run(conn, f"altering publication {name}", statement, tables)
+    _run(conn, f"altering publication {name}", [statement], tables)
 
 
-def _run(conn: psycopg.Connection[Any], doing: str, statement: str, tables: Sequence[TableInfo]) -> None:
-    """Run a statement that locks every table that it names; somebody's DDL may hold one of them for hours."""
+def _run(conn: psycopg.Connection[Any], doing: str, statements: Sequence[str], tables: Sequence[TableInfo]) -> None:
+    """Run statements that lock every table that they name, all or none; DDL may hold one of the tables for hours."""
     with (
         naming_locks(conn, [table.oid for table in tables], "ShareUpdateExclusiveLock"),
-        source_errors(doing, remedy=f"{statement}  -- as a superuser"),
+        source_errors(doing, remedy=f"{' '.join(statements)}  -- as a superuser"),
         conn.transaction(),
     ):
         conn.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT_S}s'")
-        conn.execute(sql.SQL(statement))
+        for statement in statements:
+            conn.execute(sql.SQL(statement), binary=True)  # a condition is in it, and this takes one statement only
 
 
 def _only(tables: Sequence[TableInfo]) -> str:
     # Without ONLY, tables that inherit from this one would come along uninvited
-    return ", ".join(f"ONLY {table.quoted_name}" for table in tables)
+    return ", ".join(f"ONLY {table.quoted_name}{_where(table)}" for table in tables)
+
+
+def _where(table: TableInfo) -> str:
+    return f" WHERE {in_parentheses(table.condition)}" if table.condition else ""
 
 
 def _names(tables: Sequence[TableInfo]) -> str:

@@ -49,6 +49,8 @@ class TableInfo:
         numbers: the columns' numbers, in the order of ``columns``.
         unlogged: the table, or those of its leaves, that are unlogged: the name, and the command to fix it.
         is_as_created: whether nothing ever replaced the table's file, or a leaf's, as SET LOGGED and TRUNCATE do.
+        condition: which rows to publish, by ``source.rows``. None leaves the publication's row filter as it is; an
+            empty text wants none.
     """
 
     namespace: str
@@ -70,6 +72,7 @@ class TableInfo:
     numbers: tuple[int, ...] = ()
     unlogged: tuple[tuple[str, str], ...] = ()
     is_as_created: bool = True
+    condition: str | None = None
 
     @property
     def qualified_name(self) -> str:

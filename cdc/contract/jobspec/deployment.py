@@ -79,6 +79,20 @@ class FileSettings(BaseModel):
         return self.path
 
 
+class LakeSettings(BaseModel):
+    """A lake that is compared in the place of a replica: what its tables are made of, and its folder."""
+
+    model_config = STRICT
+
+    system: Literal["delta", "iceberg"]
+    path: str
+
+    @property
+    def address(self) -> str:
+        """The folder, for people."""
+        return self.path
+
+
 class MariadbSettings(BaseModel):
     """How to reach a replica in MariaDB; ``tls`` has the driver's names of files."""
 
@@ -128,7 +142,8 @@ class JobTable(BaseModel):
         columns: published columns in attribute order.
         row_filter: the publication's WHERE, None for all rows.
         history_topic: the topic with its history; None without a history.
-        replica: schema and name of the replica table, None without a sink.
+        replica: schema and name of the replica table, None without a sink. The tables of a lake are called like those
+            of the source.
         rereads: whether the bridge reads rows again to complete them, because a column may be stored out of line and
             the replica identity is not FULL.
         salt: the key of masks that hash; None if no column has one.

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from cdc.contract.jobspec.deployment import STRICT, JobTable, KafkaSettings, SparkSettings, Stream
 
-LakeFormat: TypeAlias = Literal["parquet", "delta"]
+LakeFormat: TypeAlias = Literal["parquet", "delta", "iceberg"]
 
 RECORDS_PER_BATCH = 200_000
 """A batch of one-kilobyte rows is then 200 MB, spread over the executors, and is written within seconds."""
@@ -20,7 +20,7 @@ COMPACT_EVERY = 20
 """A reader of the newest rows merges at most this many small sets of files."""
 
 KEEP_DAYS = 7
-"""Days for which a reader of Delta tables can go back to a former version, as Delta's own default."""
+"""Days for which a reader can go back to a former version of a table, as Delta's own default."""
 
 
 class MirrorJob(BaseModel):
@@ -31,7 +31,7 @@ class MirrorJob(BaseModel):
         format: what the tables are made of.
         path: a folder that the driver and all executors see; each topic gets a folder in it.
         compact_every: after how many batches of a table its small files are rewritten.
-        keep_days: for how many days former versions of Delta tables stay readable.
+        keep_days: for how many days former versions stay readable, in a format that has versions.
         checkpoint: a folder for Spark's own checkpoint; None for none, because the files record their positions.
         once: stop at the present end of the topics, instead of following them.
         rebuild: empty the copies first, and start from the beginning.

@@ -9,6 +9,7 @@ from cdc.contract.jobspec.deployment import (
     FileSettings,
     JobTable,
     KafkaSettings,
+    LakeSettings,
     MariadbSettings,
     PostgresSettings,
     SparkSettings,
@@ -33,7 +34,7 @@ class ReconcileJob(BaseModel):
     Attributes:
         run: id of the run, part of the report.
         tool_version: version of the program that started the job.
-        replica: the replica database; None to compare only source and topics.
+        replica: the replica database, or the lake; None to compare only source and topics.
         folder: where the report and the differing keys go; on a cluster, a place that all its machines share.
         where: SQL condition on the rows of source and replica; rows outside it are compared on neither side. Only for a
             single table, and only with a replica on PostgreSQL.
@@ -61,7 +62,7 @@ class ReconcileJob(BaseModel):
     spark: SparkSettings
     kafka: KafkaSettings
     source: PostgresSettings
-    replica: PostgresSettings | MariadbSettings | FileSettings | None = None
+    replica: PostgresSettings | MariadbSettings | FileSettings | LakeSettings | None = None
     stream: Stream
     tables: tuple[JobTable, ...]
     folder: str

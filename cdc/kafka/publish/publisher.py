@@ -33,6 +33,7 @@ from cdc.contract.header import HEADER_NAME, header_position
 from cdc.contract.history import HistoryEncoder
 from cdc.contract.record import EventParts, Ready
 from cdc.kafka.acls import Acl
+from cdc.kafka.publish.quarantine import Quarantine
 from cdc.kafka.publish.row_producer import ROWS_PATIENCE_S, Group, RowProducer, RowRejected
 from cdc.kafka.publish.transactional import COMMIT_DEADLINE_S, TOO_LARGE, TransactionalProducer
 
@@ -50,6 +51,10 @@ class KafkaPublisher(TransactionalProducer):
         envelopes: makes the values of enveloped topics; None when values are rows and nothing else.
         events: makes the headers of CloudEvents; None when records have none.
         rows: sends rows at once; None when all rows go into Kafka transactions. Closed with the publisher.
+
+    Attributes:
+        quarantine: decides which rows are put aside; None if none are, and none were. It is read once the publisher has
+            fenced the others.
     """
 
     # "wait" is right even if another bridge took over: the next attempt finds the slot in use, and waits.
@@ -81,6 +86,7 @@ class KafkaPublisher(TransactionalProducer):
         self._history = history
         self._envelopes = envelopes
         self._rows = rows
+        self.quarantine: Quarantine | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="progress")
         self._writing: Future[None] | None = None
 
@@ -108,6 +114,15 @@ class KafkaPublisher(TransactionalProducer):
             TopicRefused: the record is larger than the topic takes.
             TopicUnavailable: the Kafka transaction cannot go on.
         """
+        if self.quarantine is None or not header:
+            self._produce(topic, key, value, header, old)
+            return
+        for record in self.quarantine.judged([(topic, key, value, header, old)]):
+            self._produce(*record)
+
+    def _produce(
+        self, topic: str, key: bytes, value: bytes | None, header: bytes, old: bytes | EventParts | None
+    ) -> None:
         if isinstance(old, EventParts):
             self._add_event(topic, key, value, header, old)
             return
@@ -120,7 +135,7 @@ class KafkaPublisher(TransactionalProducer):
             self._add(history, key, self._history.value(value, header, old), header)
 
     def _add_event(self, topic: str, key: bytes, value: bytes | None, header: bytes, event: EventParts) -> None:
-        """Add an event of an outbox, which has no history and no envelope, and maybe no key."""
+        """Add an event, which has no history and no envelope, and maybe no key."""
         first = self._first
         if topic not in first.never_complete:  # so ``produce_all`` brings every event here
             first.never_complete.add(topic)
@@ -128,7 +143,7 @@ class KafkaPublisher(TransactionalProducer):
         partition = -1
         if not event.has_key:
             try:
-                partition = first.partition(topic, event.event_id)
+                partition = first.partition(topic, event.spread_by)
             except KafkaException as error:
                 raise self._error("list_topics", error) from error
         headers = [(HEADER_NAME, header), *event.headers]
@@ -136,9 +151,11 @@ class KafkaPublisher(TransactionalProducer):
 
     def produce_all(self, records: Iterable[Ready]) -> None:
         """Produce these records as ``produce`` does: at least one, each with a header."""
+        if self.quarantine is not None:
+            records = self.quarantine.judged(list(records))
         if self._history is not None:
             for record in records:
-                self.produce(*record)
+                self._produce(*record)
             return
         if self._envelopes is None:
             self._add_all(records)
@@ -308,6 +325,13 @@ class KafkaPublisher(TransactionalProducer):
 
     def _too_large(self, topic: str, key: bytes, header: bytes, size: str) -> TopicRefused:
         at = f" at LSN {header_position(header).lsn}" if header else ""
+        if not key:  # only events have none
+            return TopicRefused(
+                f"the event{at} is too large for topic {topic!r} ({size})",
+                remedy=f"raise topics.max_message_bytes in the configuration and max.message.bytes of topic {topic!r}; "
+                f"an event above {MAX_MESSAGE_BYTES} bytes cannot be published: take its prefix out of "
+                "source.messages, or its table out of source.outbox, until the bridge has passed it",
+            )
         return TopicRefused(
             f"the row with key {key.decode(errors='replace')}{at} is too large for topic {topic!r} ({size})",
             remedy=f"raise topics.max_message_bytes in the configuration and max.message.bytes of topic {topic!r}; "

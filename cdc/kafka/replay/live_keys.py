@@ -80,6 +80,30 @@ def stale_keys(
         yield from _of_partition(reader, partition, below, end, before_poll)
 
 
+def unwritten_keys(
+    admin: BrokerAdmin,
+    partition: Partition,
+    below: int,
+    end: int,
+    keys: Iterable[bytes],
+    *,
+    before_poll: Callable[[], object] = lambda: None,
+) -> list[bytes]:
+    """Returns those of the keys that have no committed record, not even a tombstone, from ``below`` up to ``end``.
+
+    Args:
+        keys: keys of the partition.
+        admin, partition, below, end, before_poll: as for ``stale_keys``, which raises the same errors.
+    """
+    left = dict.fromkeys(keys)
+    if left and below < end:
+        with closing(open_once(admin)) as reader:
+            reader.add({partition: below})
+            for record in read_until(reader, {partition: end}, before_poll):
+                left.pop(record.key or b"", None)
+    return list(left)
+
+
 def _of_partition(
     reader: TopicReader, partition: Partition, below: int, end: int, before_poll: Callable[[], object]
 ) -> Iterator[bytes]:

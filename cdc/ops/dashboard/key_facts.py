@@ -14,6 +14,7 @@ from cdc.bridge.capture.chunk import open_chunk_reader
 from cdc.bridge.capture.key_rows import read_keys
 from cdc.bridge.encode import TableEncoder
 from cdc.bridge.scope.definitions import definitions_of
+from cdc.bridge.scope.hidden import hiding_of, misfit
 from cdc.bridge.source.catalog import find_tables
 from cdc.bridge.source.connect import LOOK_S
 from cdc.bridge.source.locks import naming_locks
@@ -81,7 +82,10 @@ def _record(options: Mapping[str, Any], topic: str, key: bytes, opener: ValueOpe
 
 
 def _row(config: Config, table: str, key: bytes) -> dict[str, Any]:
-    """Returns the row as the bridge would write it now, or ``why`` there is none: an error must not hide the topic."""
+    """Returns the row as the bridge would write it now, or ``why`` there is none: an error must not hide the topic.
+
+    What source.columns hides is hidden here, too, and rules that do not fit the table hide the row.
+    """
     source, application = config.source, f"cdc {config.name} dashboard"
     try:
         with closing(
@@ -105,7 +109,12 @@ def _row(config: Config, table: str, key: bytes) -> dict[str, Any]:
             row = None if found is None else found.answers[0].row
             if found is None or row is None:
                 return {"row": None, "why": "no such row"}
-            return {"row": member_texts(TableEncoder(found.relation, found.key, "").value(row).decode())}
+            relation = found.relation
+            refused = misfit(config, relation.qualified_name, [each.name for each in relation.columns], found.key)
+            if refused is not None:
+                return {"row": None, "why": refused.reason}
+            encoder = TableEncoder(relation, found.key, "", hiding=hiding_of(config, relation))
+            return {"row": member_texts(encoder.value(row).decode())}
     except CdcError as error:
         return {"row": None, "why": error.message}
 

@@ -50,7 +50,7 @@ class JobDeployment(NamedTuple):
     """A deployment as jobs see it; ``replica`` is None without a sink."""
 
     source: job.PostgresSettings
-    replica: job.PostgresSettings | job.MariadbSettings | job.FileSettings | None
+    replica: job.PostgresSettings | job.MariadbSettings | job.FileSettings | job.LakeSettings | None
     kafka: job.KafkaSettings
     stream: job.Stream
     tables: tuple[job.JobTable, ...]
@@ -85,6 +85,12 @@ def describe_deployment(config: Config, wanted: Sequence[str] = ()) -> JobDeploy
         stream=job.Stream(name=config.name, slot=config.source.slot),
         tables=tables,
     )
+
+
+def beside_lake(deployment: JobDeployment, lake: job.LakeSettings) -> JobDeployment:
+    """Returns the deployment with a lake in the place of its replica."""
+    tables = (each.model_copy(update={"replica": (each.namespace, each.name)}) for each in deployment.tables)
+    return deployment._replace(replica=lake, tables=tuple(tables))
 
 
 def kafka_settings(config: Config) -> job.KafkaSettings:

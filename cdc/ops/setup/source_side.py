@@ -87,7 +87,7 @@ def look_at_source(config: Config, admin: str, *, everything: bool) -> SeenSourc
 def _look(connection: psycopg.Connection[Any], config: Config, *, everything: bool, is_new: bool) -> SeenSource:
     source, facts = config.source, server_facts(connection)
     wanted = _EVERYTHING if everything else source.tables
-    found = find_tables(connection, wanted, source.exclude, source.keys)
+    found = find_tables(connection, wanted, source.exclude, source.keys, source.rows)
     others = find_others(connection, wanted, source.exclude)
     usable = tuple(each for each in found if why_unusable(each) is None)
     if not usable:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
+
+import psycopg
 
 from cdc.base.compiled import language
 from cdc.base.config import Config
@@ -13,6 +15,7 @@ from cdc.bridge.capture.copy_both import CopyBoth
 from cdc.bridge.order.succession import Successions
 from cdc.bridge.scope.hidden import misfit, readable_until, rules_told, without_table
 from cdc.bridge.scope.outboxes import find_outboxes
+from cdc.bridge.scope.row_rules import row_misfit, wrongly_filtered
 from cdc.bridge.scope.topics import history_topics, state_topic, topic_specifications
 from cdc.bridge.source.catalog import find_others, find_tables, out_of_line, unmatched
 from cdc.bridge.source.connect import LOOK_S, connect, describe
@@ -21,10 +24,12 @@ from cdc.bridge.source.preflight import Finding, check_server, check_slot
 from cdc.bridge.source.preflight_tables import check_publication, check_scope, check_table
 from cdc.bridge.source.publication import inspect_publication
 from cdc.bridge.source.rights import table_rights
+from cdc.bridge.source.row_filter import is_same_condition
 from cdc.bridge.source.server import server_facts
 from cdc.bridge.source.slot import inspect_slot
 from cdc.bridge.source.table import TableInfo, why_unusable
 from cdc.contract.naming import collisions, schemas_topic
+from cdc.contract.record import TableSchema
 from cdc.kafka.brokers import BrokerAdmin
 from cdc.kafka.publish.topics import COMPACTION_LAG, TopicAdmin, collision
 from cdc.kafka.replay.definitions import read_definitions
@@ -36,6 +41,7 @@ _DELIVERIES: Final[Mapping[str, str]] = {
     "idempotent": "idempotent: rows are readable at once. Readers other than sinks and views may see part of a source "
     "transaction. For each key, they must ignore a record with a lower (lsn, seq) than the newest one they have seen",
 }
+_ASIDE: Final = "to readers they are deleted, until a good version of each comes"
 
 
 @contextlib.contextmanager
@@ -77,13 +83,15 @@ def check_source(config: Config) -> tuple[list[Finding], tuple[TableInfo, ...]]:
         # Otherwise check_server has already reported why a replication connection would be refused.
         if facts.can_replicate and facts.senders_used < facts.senders_max:
             findings += _walsender(config)
-        tables = find_tables(conn, source.tables, source.exclude, source.keys)
+        tables = find_tables(conn, source.tables, source.exclude, source.keys, source.rows)
         others = find_others(conn, source.tables, source.exclude)
         findings += check_scope(tables, others, unmatched(source.tables, tables))
         findings += _columns(config, tables)
         rights = table_rights(conn, tables)
         stored = out_of_line(conn, tables)
         usable = tuple(each for each in tables if why_unusable(each) is None)
+        unfiltered = _rows(conn, config, usable, findings)
+        usable = tuple(each for each in usable if each.qualified_name not in unfiltered)
         for info in tables:
             is_needed = not usable or info.qualified_name in source.tables
             findings += check_table(info, rights, facts.role, has_out_of_line=stored.get(info.oid), is_needed=is_needed)
@@ -94,6 +102,10 @@ def check_source(config: Config) -> tuple[list[Finding], tuple[TableInfo, ...]]:
             findings += [
                 Finding("OK", f"outbox {each.qualified_name}", "its new rows become events") for each in outboxes
             ]
+        findings += [
+            Finding("OK", f"messages {prefix}", f"become events of topic {each.topic}")
+            for prefix, each in source.messages.items()
+        ]
         if usable:  # PostgreSQL refuses updates of a published table without a replica identity, so leave those out
             findings += check_publication(
                 inspect_publication(conn, source.publication),
@@ -122,6 +134,26 @@ def _columns(config: Config, tables: Sequence[TableInfo]) -> list[Finding]:
     return findings
 
 
+def _rows(
+    conn: psycopg.Connection[Any], config: Config, tables: Sequence[TableInfo], findings: list[Finding]
+) -> set[str]:
+    """Adds which tables leave in part, and a failure for each that cannot; returns those that must not be published."""
+    unfit: set[str] = set()
+    ruled = [each for each in tables if each.condition is not None]
+    for info in ruled:
+        subject = f"table {info.qualified_name}"
+        with failing(findings, subject):
+            if (left := row_misfit(conn, config, info)) is not None:
+                unfit.add(info.qualified_name)
+            wrong = wrongly_filtered(conn, config, [info]) if left is None else [left]
+            findings += [
+                Finding("FAIL", subject, each.reason.removeprefix(f"{subject} "), each.remedy) for each in wrong
+            ]
+            if not wrong:
+                findings.append(Finding("OK", subject, f"only rows that satisfy {info.condition} leave"))
+    return unfit
+
+
 def _walsender(config: Config) -> list[Finding]:
     """Open a replication connection, because pg_hba.conf and connection limits may still refuse one."""
     findings: list[Finding] = []
@@ -140,6 +172,12 @@ def _walsender(config: Config) -> list[Finding]:
 def check_kafka(config: Config, tables: Sequence[TableInfo]) -> list[Finding]:
     """Returns findings about the brokers and the topics of these tables."""
     findings = [Finding("OK", "delivery", _DELIVERIES[config.delivery])]
+    findings += [
+        Finding(
+            "OK", f"quarantine of {table}", f"up to {each.budget:,} rows that cannot be carried stand aside: {_ASIDE}"
+        )
+        for table, each in sorted(config.source.quarantine.items())
+    ]
     nameable: list[TableInfo] = []
     for info in tables:
         with failing(findings, f"table {info.qualified_name}"):
@@ -181,19 +219,34 @@ def check_kafka(config: Config, tables: Sequence[TableInfo]) -> list[Finding]:
 
 
 def _other_rules(config: Config, tables: Sequence[TableInfo]) -> list[Finding]:
-    """Returns a warning for each topic that was written by other rules: it holds what is hidden now."""
+    """Returns a warning for each topic that was written by other rules: it may hold what is hidden now."""
     written = Successions(read_definitions(BrokerAdmin(config.kafka.client_options()), schemas_topic(config.name)))
     findings = []
     for info in tables:
         last = written.last(topic := state_topic(config, info.namespace, info.name))
-        if last is not None and last.rules != rules_told(config, info.qualified_name):
+        if last is None:
+            continue
+        options = ["source.columns"] if last.rules != rules_told(config, info.qualified_name) else []
+        options += ["source.rows"] if _has_other_condition(config, info, last) else []
+        if options:
             text = (
-                "was written by other rules than source.columns has now, and begins anew; if the bridge starts now, "
-                f"Kafka's files hold the former values until about {readable_until(config)}"
+                f"was written by other rules than {' and '.join(options)} has now, and begins anew; if the bridge "
+                f"starts now, Kafka's files hold the former values until about {readable_until(config)}"
             )
             remedy = "start the bridge; or give the table another topic under topics.names, and delete this one"
             findings.append(Finding("WARN", f"topic {topic}", text, remedy))
     return findings
+
+
+def _has_other_condition(config: Config, info: TableInfo, last: TableSchema) -> bool:
+    if last.rows is None or info.condition is None:
+        return last.rows is not None or info.condition is not None
+    with (
+        contextlib.suppress(CdcError),  # check_source has reported it
+        connect(config.source.connection(), application_name=_APPLICATION, lock_timeout_s=LOOK_S) as conn,
+    ):
+        return not is_same_condition(conn, info, last.rows.condition, info.condition)
+    return False
 
 
 def _short_lag(lag_ms: int) -> str:

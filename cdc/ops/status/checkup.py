@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from cdc.base.config import Config
+from cdc.base.config import Config, SinkConfig
 from cdc.base.errors import CdcError
 from cdc.bridge.scope.topics import state_topic
 from cdc.bridge.source.connect import connect
@@ -32,6 +32,8 @@ def check_replica(config: Config, tables: Sequence[TableInfo]) -> list[Finding]:
         return findings
     replica = open_replica(config, application_name=_APPLICATION)
     names = _names(config, replica.naming, tables, findings)
+    if tables:  # else the source did not say what is captured
+        findings += _without_table(config.sink, names)
     with failing(findings, "connection"):
         found = replica.inspect(list(names.values()), _source(config))
         findings.append(Finding("OK", "connection", found.address))
@@ -56,6 +58,16 @@ def _names(
             schema = TableSchema("", info.namespace, info.name, topic, key=info.key, columns=())
             names[info.qualified_name] = naming.name(schema)
     return names
+
+
+def _without_table(sink: SinkConfig, names: Mapping[str, ReplicaName]) -> list[Finding]:
+    """Returns a warning for each table that options of ``sink`` name and that is not captured, maybe misspelled."""
+    named = {"sink.tables": sink.tables.keys() - names, "sink.quarantine": sink.quarantine.keys() - names}
+    return [
+        Finding("WARN", option, f"{table} is not captured, so this says nothing", f"correct {option} (case matters)")
+        for option, absent in named.items()
+        for table in sorted(absent)
+    ]
 
 
 def _source(config: Config) -> SourceIdentity | None:

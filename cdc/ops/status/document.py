@@ -59,13 +59,21 @@ def problems(status: Status) -> list[StatusProblem]:
         found.append(StatusProblem("topics", "nothing is published yet", "start the bridge: cdc run", DOWN))
     for backfill in status.backfills:
         found += _backfill_problems(backfill)
+    if status.topics.answer is not None:
+        found += [_aside(table, keys) for table, keys in status.topics.answer.quarantined]
     found += _standing_problems("bridge", bridge)
     if status.sink is not None:
         found += _standing_problems("sink", sink_standing(status))
         if (sink := status.sink.answer) is not None:
-            found += _stopped_tables(sink)
+            found += _troubled_tables(sink)
     found += _standing_problems("view", view_standing(status))
     return found
+
+
+def _aside(table: str, keys: int) -> StatusProblem:
+    text = f"the topic of {table} is whole except {keys:,}: the rows of so many keys cannot be carried"
+    remedy = "see which, and why: cdc quarantine list; then correct them in the source"
+    return StatusProblem("topics", text, remedy, SICK)
 
 
 def _standing_problems(part: str, standing: Standing) -> list[StatusProblem]:
@@ -125,9 +133,13 @@ def _again(backfill: BackfillProgress) -> str:
     return f"{command} --where {shlex.quote(backfill.where)}" if backfill.where and backfill.whole else command
 
 
-def _stopped_tables(sink: SinkStatus) -> list[StatusProblem]:
+def _troubled_tables(sink: SinkStatus) -> list[StatusProblem]:
     found = []
     for table in sink.tables:
+        if table.refused:
+            text = f"table {table.replica_table} lacks {table.refused:,} rows that it refused"
+            remedy = "see which, and why: cdc quarantine list; then correct the table, or the rows in the source"
+            found.append(StatusProblem("sink", text, remedy, SICK))
         if table.state == TableState.STOPPED:
             reason, remedy = remedy_apart(table.reason)
             remedy = remedy or "fix what the reason names, then restart the sink"
@@ -220,6 +232,7 @@ def _topics(published: Progress | None, source: SourceStatus | None, clock_us: i
     return {
         "published_lsn": str(published.lsn),
         "partial": published.partial is not None,
+        "quarantined": dict(published.quarantined),
         "lag_bytes": max(source.wal_lsn - published.lsn, 0) if source is not None else None,
         "commit_time": _time(published.commit_ts),
         "age_seconds": _age_s(published.commit_ts, clock_us),
@@ -279,6 +292,7 @@ def _sink(
                 "replica_table": each.replica_table,
                 "state": each.state,
                 "rows_applied": each.rows_applied,
+                "refused": each.refused,
                 "under_way": (
                     "it is left out until a lock in the replica is released"
                     if each.replica_table in left_out
@@ -316,6 +330,8 @@ def _under_way(table: TableStatus, backfill: BackfillProgress | None) -> str | N
             return MEANINGS[TableState(state)]
         case TableState.REBUILDING:
             return f"it is replayed from its topic: {table.reason}" if table.reason else "it is replayed from its topic"
+        case TableState.EXCEPTED:
+            return MEANINGS[TableState.EXCEPTED]
         case _:
             return None
 

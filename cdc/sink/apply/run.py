@@ -23,6 +23,7 @@ from cdc.bridge.source.slot_meter import SlotMeter
 from cdc.bridge.source.slot_watch import slot_watch
 from cdc.contract.naming import progress_topic
 from cdc.contract.record import Progress
+from cdc.kafka.replay.backlog import StoredOffsets
 from cdc.kafka.replay.pulse import BrokerPulse
 from cdc.sink.apply.loop import CutReport, run_mirror
 from cdc.sink.apply.topics import RebuildOrder
@@ -128,11 +129,12 @@ def run_sink(
         def on_cut(report: CutReport) -> None:
             works()
             meter.cut(report)
+            stored.store(report.offsets)
 
         run_mirror(config, replica, stop, on_cut, order)
 
     http = config.http
-    with ExitStack() as beside:
+    with StoredOffsets(config.kafka.client_options(), config.name, stop) as stored, ExitStack() as beside:
         if http.sink_port is not None:
             beside.enter_context(
                 HealthServer(http.host, http.sink_port, meter.metrics.registry, meter.ready, stop, pages)

@@ -50,6 +50,7 @@ from cdc.contract.ports import (
 from cdc.contract.progress import parse_progress, stream_key
 from cdc.contract.record import Progress, SourceIdentity, TableSchema
 from cdc.contract.schema import parse_schema
+from cdc.contract.table_states import IN_CUT
 from cdc.kafka.brokers import BrokerAdmin
 from cdc.kafka.replay.backfills import Published, read_published
 from cdc.kafka.replay.cut import Cut, CutBuffer, HeldBack
@@ -86,12 +87,14 @@ class CutReport(NamedTuple):
         is_true: the tables in the cut equal the source at ``progress``; when False, the sink is catching up.
         rows: upserts and deletes by topic.
         tables: every known replica table by topic.
+        offsets: the next offset of each partition that was read, as the replica has them now.
     """
 
     progress: Progress
     is_true: bool
     rows: Mapping[str, int]
     tables: Mapping[str, ReplicaTable]
+    offsets: Mapping[Partition, int]
 
 
 class ReplicaJobs:
@@ -227,7 +230,7 @@ class MirrorSession:
         progress_start = self._progress_start()
         if published.stream is not None:
             self._judge.published(self._published_at, published.stream)
-        exact = [each.topic for each in self._replica.tables().values() if each.state == "exact"]
+        exact = [each.topic for each in self._replica.tables().values() if each.state in IN_CUT]
         self._loading = LoadingTopics(published.backfills.values(), progress_start, exact)
         self._topics = MirroredTopics(
             self._reader, self._replica, self._buffer, self._restored, published.topics, self._order
@@ -325,10 +328,18 @@ class MirrorSession:
             outside=buffer.outside,
             joining=joining,
             caught_up_at=self._judge.caught_up_at,
+            lacking=self._lacking(place.progress),
         )
         rows, self._rows = self._rows, Counter()
         self._is_spilled = False
         self._jobs.hand_over(lambda: self._write_cut(batches, place, offsets, rows, standing))
+
+    def _lacking(self, progress: Progress) -> frozenset[str]:
+        """Returns the topics that lack rows which the bridge has put aside. Their tables are not exact without them."""
+        if not progress.quarantined:  # as ever but for a few rows: there may be thousands of tables
+            return frozenset()
+        lacking = dict(progress.quarantined)
+        return frozenset(topic for topic, table in self._tables.items() if table in lacking)
 
     def _leave_foreign(self) -> None:
         """Leaves out records that the bridge cannot have written. Tables with such records are not exact."""
@@ -366,7 +377,7 @@ class MirrorSession:
         self._replica.write(batches)
         self._replica.commit(place.progress, offsets, standing)
         tables = dict(self._replica.tables())
-        return CutReport(place.progress, standing.is_true, rows, tables)
+        return CutReport(place.progress, standing.is_true, rows, tables, offsets)
 
     def _prepare(self, records: Mapping[str, Sequence[StoredRecord]]) -> list[PreparedRows]:
         batches = [self._replica.prepare(topic, of_topic) for topic, of_topic in records.items()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
 from psycopg import sql
@@ -13,8 +13,10 @@ from cdc.contract.ports import StoredRecord
 from cdc.contract.record import TableSchema
 from cdc.sink.postgres.equal_keys import equal, printed_alike, sift
 from cdc.sink.postgres.fresh import FreshTables
+from cdc.sink.postgres.quarantine import as_tombstone
 from cdc.sink.postgres.rows import RowForm
 from cdc.sink.postgres.tables import Equality, ReplicaColumn
+from cdc.sink.rejections import RecordRejected
 from cdc.sink.replica import ReplicaName
 from cdc.sink.topic_rows import TopicRecords
 
@@ -30,6 +32,7 @@ class RenderedBatch:
         deleted: COPY text of the tombstones' keys.
         upserted: COPY text of the upserts' rows, except those in ``new``.
         new: COPY text of rows whose keys the table did not have, as far as the session knows.
+        refused: records that cannot be written as rows of the table; they stand among the tombstones.
     """
 
     topic: str
@@ -38,6 +41,7 @@ class RenderedBatch:
     deleted: Sequence[bytes]
     upserted: Sequence[bytes]
     new: Sequence[bytes]
+    refused: Sequence[RecordRejected] = ()
 
     def __len__(self) -> int:
         return len(self.records)
@@ -119,6 +123,37 @@ class TableStatements:
             self.drop = sql.SQL("{}, {}").format(self.drop, memory)
             self.sift = sift(rows, memory, equalities, position)
 
+    def key_in_json(self, record: StoredRecord) -> bytes:
+        """Returns the key of a record in JSON."""
+        return self._records.key(record)
+
+    def render_most(
+        self, topic: str, records: Sequence[StoredRecord], fresh: FreshTables, budget: int
+    ) -> RenderedBatch:
+        """Renders records as ``render`` does, with tombstones in place of those that cannot be written as rows.
+
+        Args:
+            topic: whose records they are.
+            records: in the order of each partition.
+            fresh: as for ``render``.
+            budget: how many records may be refused.
+
+        Raises:
+            RecordRejected: more are, or one that cannot be put aside: a tombstone, or a record without a key.
+        """
+        refused: list[RecordRejected] = []
+        while True:
+            try:
+                return replace(self.render(topic, records, fresh), refused=refused)
+            except RecordRejected as error:
+                culprit = error.record
+                assert culprit is not None
+                if culprit.key is None or culprit.value is None or len(refused) >= budget:
+                    raise
+                refused.append(error)
+                place = culprit.partition, culprit.offset
+                records = [as_tombstone(each) if each[1:3] == place else each for each in records]
+
     def render(self, topic: str, records: Sequence[StoredRecord], fresh: FreshTables | None = None) -> RenderedBatch:
         """Renders the last record of each key as COPY text.
 
@@ -131,6 +166,21 @@ class TableStatements:
             RecordRejected: a record cannot be written as a row of the table.
         """
         tombstones, upserts = self._records.newest(records)
+        return self._rendered(topic, tombstones, upserts, fresh)
+
+    def render_again(self, topic: str, records: Iterable[StoredRecord]) -> RenderedBatch:
+        """Renders records of a batch once more. They are as ``render`` left them, so nothing is chosen or opened."""
+        chosen = list(records)
+        tombstones = [each for each in chosen if each.value is None]
+        return self._rendered(topic, tombstones, [each for each in chosen if each.value is not None], None)
+
+    def _rendered(
+        self,
+        topic: str,
+        tombstones: Sequence[StoredRecord],
+        upserts: Sequence[StoredRecord],
+        fresh: FreshTables | None,
+    ) -> RenderedBatch:
         new, others = ((), upserts) if fresh is None else fresh.split(topic, upserts)
         return RenderedBatch(
             topic,

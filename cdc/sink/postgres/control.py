@@ -92,3 +92,18 @@ that stopped a table is named by ``stopped_key``, ``stopped_partition`` and ``st
 ``read_since`` is ``cut.caught_up_at`` of a table that is not part of the cut. ``table_oid`` is the replica table's: a
 table's name outlives the table. ``table_file`` is its ``relfilenode``: a table outlives what is emptied. ``held_by``
 says whose lock keeps rows out of a table, which is left out of the cut for that, since ``held_since``."""
+
+quarantined_row: Final = sa.Table(
+    "quarantined_row",
+    _metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("topic", sa.Text, primary_key=True),
+    sa.Column("key_digest", sa.LargeBinary, primary_key=True),
+    sa.Column("key", sa.LargeBinary, nullable=False),
+    sa.Column("partition", sa.Integer, nullable=False),
+    sa.Column("record_offset", sa.BigInteger, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("since", sa.DateTime(timezone=True), nullable=False, server_default=sa.text("clock_timestamp()")),
+)
+"""The newest records of their keys that replica tables refuse, and why. ``key`` is in JSON, and ``key_digest`` its
+SHA-256, because an index takes no key of any length."""

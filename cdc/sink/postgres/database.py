@@ -14,9 +14,9 @@ from cdc.sink.postgres.grants import lacking, sink_grants
 from cdc.sink.postgres.locks import LockWaits, watching
 from cdc.sink.postgres.schema_version import upgrade
 from cdc.sink.postgres.session import describe, is_database, psycopg_of, replica_engine, replica_session
-from cdc.sink.postgres.status import read_status
+from cdc.sink.postgres.status import read_refused, read_status
 from cdc.sink.postgres.writer import PostgresReplica
-from cdc.sink.replica import Inspection, ReplicaName, ReplicaNaming, SinkStatus, naming_of
+from cdc.sink.replica import Inspection, RefusedRecord, ReplicaName, ReplicaNaming, SinkStatus, naming_of
 
 
 class PostgresDatabase:
@@ -64,11 +64,16 @@ class PostgresDatabase:
 
     def writer(self, stopped: Collection[str] = ()) -> PostgresReplica:
         """Opens a new session of the sink. The caller closes it."""
-        return PostgresReplica(self._engine, self._name, self.naming, self._waits, stopped)
+        budgets = {table: each.budget for table, each in self._sink.quarantine.items()}
+        return PostgresReplica(self._engine, self._name, self.naming, self._waits, stopped, budgets)
 
     def status(self) -> SinkStatus:
         """Returns the state of the sink, whether it is running or not."""
         return read_status(self._engine, self._name)
+
+    def refused(self) -> Sequence[RefusedRecord]:
+        """Returns the records that replica tables go on without."""
+        return read_refused(self._engine, self._name)
 
     def inspect(self, tables: Sequence[ReplicaName], source: SourceIdentity | None) -> Inspection:
         """Returns what the sink would find here, and changes nothing."""

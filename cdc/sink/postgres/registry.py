@@ -14,7 +14,7 @@ from psycopg.errors import InsufficientPrivilege, LockNotAvailable
 from cdc.base.errors import ConfigError, with_remedy
 from cdc.contract.ports import Beginning, CutStanding, ReplicaTable, StoredRecord
 from cdc.contract.record import TableSchema
-from cdc.contract.table_states import TableEvent, TableState, at_cut
+from cdc.contract.table_states import IN_CUT, TableEvent, TableState, at_cut
 from cdc.sink.definitions import former_definitions
 from cdc.sink.placement import Placement, nowhere
 from cdc.sink.postgres.batch import TableStatements
@@ -132,6 +132,10 @@ class TableRegistry:
         emptied, self._emptied = frozenset(self._emptied), set()
         return emptied
 
+    def source_table(self, topic: str) -> str:
+        """Returns the ``namespace.table`` in the source that a topic has the rows of."""
+        return self._schemas[topic][-1].qualified_name
+
     def has_own_ways(self, topic: str) -> bool:
         """Whether triggers or rules of the topic's table may keep rows out, or in."""
         return self._known.has_own_ways(topic)
@@ -171,7 +175,7 @@ class TableRegistry:
         if topic in self._seen_tables:
             self._seen[topic] = SeenKeys(self._session, self._seen_tables[topic], statements)
         self._resume(topic)
-        if self._tables[topic].state == TableState.EXACT:
+        if self._tables[topic].state in IN_CUT:
             return "joined"
         if topic not in self.read_since:
             self.leave_cut(topic)

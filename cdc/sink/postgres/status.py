@@ -9,11 +9,11 @@ import sqlalchemy as sa
 from psycopg.errors import LockNotAvailable
 
 from cdc.base.errors import ReplicaUnavailable, remedy_apart
-from cdc.sink.postgres.control import CONTROL_SCHEMA, cut, mirrored_table
+from cdc.sink.postgres.control import CONTROL_SCHEMA, cut, mirrored_table, quarantined_row
 from cdc.sink.postgres.errors import replica_errors
 from cdc.sink.postgres.locks import NOBODY, WAIT_FOR_SHAPE, Session, describe, lockers, waits_of
 from cdc.sink.postgres.session import lock_holder, psycopg_of
-from cdc.sink.replica import Blocker, SinkStatus, TableStatus
+from cdc.sink.replica import Blocker, RefusedRecord, SinkStatus, TableStatus
 
 _STILL: Final = """
 SELECT CASE WHEN state <> 'active' THEN extract(epoch FROM clock_timestamp() - state_change)::float8 END
@@ -46,6 +46,38 @@ def read_status(engine: sa.Engine, name: str) -> SinkStatus:
             ) from error
 
 
+def read_refused(engine: sa.Engine, name: str) -> list[RefusedRecord]:
+    """Returns the records that the tables of the sink of this name refuse and go on without, topic by topic.
+
+    Raises:
+        ReplicaUnavailable: the replica cannot be reached.
+        ReplicaRefused: the role may not read the sink's own tables.
+    """
+    with engine.connect() as connection, replica_errors("reading what is in quarantine"):
+        if not sa.inspect(connection).has_table(quarantined_row.name, schema=CONTROL_SCHEMA):
+            return []
+        found = connection.execute(
+            sa.select(quarantined_row)
+            .where(quarantined_row.c.name == name)
+            .order_by(quarantined_row.c.topic, quarantined_row.c.since)
+        )
+        return [
+            RefusedRecord(
+                each.topic, each.key, each.partition, each.record_offset, each.reason, int(each.since.timestamp() * 1e6)
+            )
+            for each in found
+        ]
+
+
+def _refused(connection: sa.Connection, name: str) -> dict[str, int]:
+    """Returns how many rows each topic's table lacks because it refused them."""
+    if not sa.inspect(connection).has_table(quarantined_row.name, schema=CONTROL_SCHEMA):
+        return {}  # the sink's own tables are those of an older version until it starts
+    counts = sa.select(quarantined_row.c.topic, sa.func.count()).where(quarantined_row.c.name == name)
+    found = connection.execute(counts.group_by(quarantined_row.c.topic))
+    return {str(topic): int(count) for topic, count in found}
+
+
 def _status(connection: sa.Connection, name: str) -> SinkStatus:
     at = connection.execute(
         sa.select(
@@ -58,13 +90,22 @@ def _status(connection: sa.Connection, name: str) -> SinkStatus:
         .where(mirrored_table.c.name == name)
         .order_by(mirrored_table.c.topic)
     ).all()
+    refused = _refused(connection, name)
     return SinkStatus(
         lsn=at.lsn if at else None,
         applied_lsn=at.applied_lsn if at else None,
         commit_ts=at.commit_ts if at else 0,
         running=pid is not None,
         tables=tuple(
-            TableStatus(row.topic, row.replica_table, row.state, row.rows_applied, row.reason or "") for row in tables
+            TableStatus(
+                row.topic,
+                row.replica_table,
+                row.state,
+                row.rows_applied,
+                row.reason or "",
+                refused.get(row.topic, 0),
+            )
+            for row in tables
         ),
         applied_s=at[3] if at else None,
         level_s=at[4] if at else None,

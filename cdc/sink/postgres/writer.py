@@ -5,7 +5,7 @@ A table that was empty takes new rows by COPY alone (``fresh.py``), until such a
 Theory of operation. One session does everything. ``write`` may be called several times before ``commit``, so a source
 transaction that is larger than memory is still one replica transaction. When the database rejects a batch, the sink
 rolls it back to a savepoint and halves it until it has found the record at fault. The table is then stopped, with the
-record's key, partition and offset.
+record's key, partition and offset; or, if ``sink.quarantine`` names it, the record is put aside (``quarantine.py``).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from cdc.sink.postgres.batch import RenderedBatch, TableStatements
 from cdc.sink.postgres.control import cut, partition_offset
 from cdc.sink.postgres.errors import CutRejected, first_line, is_retryable, replica_errors
 from cdc.sink.postgres.locks import WAIT_FOR_ROWS, WAIT_LONG, LockWaits
+from cdc.sink.postgres.quarantine import ReplicaQuarantine, as_tombstone
 from cdc.sink.postgres.registry import TableRegistry
 from cdc.sink.postgres.session import is_database, lock_key, psycopg_of, try_lock
 from cdc.sink.rejections import RecordRejected
@@ -62,14 +63,22 @@ class PostgresReplica:
         naming: names replica tables.
         waits: which tables are left out because of somebody's lock.
         stopped: topics that this process has stopped already.
+        budgets: how many rows of a table may be in quarantine, by ``namespace.table``.
 
     Raises:
         ReplicaUnavailable: the replica cannot be reached.
     """
 
     def __init__(
-        self, engine: sa.Engine, name: str, naming: ReplicaNaming, waits: LockWaits, stopped: Collection[str] = ()
+        self,
+        engine: sa.Engine,
+        name: str,
+        naming: ReplicaNaming,
+        waits: LockWaits,
+        stopped: Collection[str],
+        budgets: Mapping[str, int],
     ) -> None:
+        self._budgets = budgets
         self._name = name
         self._waits = waits
         self._naming = naming
@@ -104,6 +113,7 @@ class PostgresReplica:
             self._registry = TableRegistry(
                 self._connection, self._name, self._naming, self._waits, self._initially_stopped
             )
+            self._quarantine = ReplicaQuarantine(self._session, self._name, self._budgets)
             row = self._connection.execute(sa.select(cut).where(cut.c.name == self._name)).first()
             rows = self._connection.execute(
                 sa.select(partition_offset).where(partition_offset.c.name == self._name)
@@ -132,6 +142,8 @@ class PostgresReplica:
         """
         with replica_errors("creating replica tables"):
             emptied = self._registry.learn(schemas)
+            for topic in emptied:
+                self._quarantine.clear(topic)
             if self._is_open:
                 self._session.execute(WAIT_LONG)  # the registry may have left another lock_timeout in place
                 self._waits_briefly = False
@@ -162,6 +174,7 @@ class PostgresReplica:
             beginning = self._registry.begin(topic, resumes=resumes, why_anew=why_anew, is_asked=is_asked, now=now)
             if beginning == "anew":
                 self._offsets = {each: offset for each, offset in self._offsets.items() if each[0] != topic}
+                self._quarantine.clear(topic)
             self._topic_ids[topic] = topic_id
             if not self._is_open:
                 self._end()
@@ -216,7 +229,10 @@ class PostgresReplica:
         Raises:
             RecordRejected: a record cannot be written as a row of the table.
         """
-        return self._registry.statements[topic].render(topic, records, self._registry.fresh)
+        statements, fresh = self._registry.statements[topic], self._registry.fresh
+        if budget := self._quarantine.budget(self._registry.source_table(topic)):
+            return statements.render_most(topic, records, fresh, budget)
+        return statements.render(topic, records, fresh)
 
     def write(self, batches: Sequence[RenderedBatch]) -> None:
         """Applies rows in the open replica transaction.
@@ -268,7 +284,8 @@ class PostgresReplica:
                 topics, numbers = zip(*moved, strict=True)
                 ids = [self._topic_ids[topic] for topic in topics]
                 execute(_RECORD_OFFSETS, [self._name, [*topics], [*numbers], [*moved.values()], ids])
-            self._registry.applied(self._written, standing)
+            lacking = {*standing.lacking, *self._quarantine.topics}
+            self._registry.applied(self._written, standing._replace(lacking=lacking))
             self._check_deferred()
             reach("sink.before_replica_commit")
             self._end()
@@ -318,6 +335,10 @@ class PostgresReplica:
 
     def _apply(self, batch: RenderedBatch) -> None:
         statements, fresh = self._registry.statements[batch.topic], self._registry.fresh
+        if batch.topic in self._quarantine.topics:
+            self._quarantine.leave(batch.topic, map(statements.key_in_json, batch.records))
+        for refused in batch.refused:
+            self._put_aside(statements, refused)
         # Not during a rebuild: it takes the keys that it has seen from the staging table
         if batch.new and batch.topic in fresh and batch.topic not in self._registry.seen:
             try:
@@ -335,7 +356,9 @@ class PostgresReplica:
             if is_retryable(error):
                 raise
             self._registry.refuse_changed(batch.topic)
-            raise self._registry.forbidden(batch.topic, error) or self._culprit(statements, batch, error) from error
+            if (forbidden := self._registry.forbidden(batch.topic, error)) is not None:
+                raise forbidden from error
+            self._narrow(statements, batch.topic, batch.records, error)
 
     def _try(self, statements: TableStatements, batch: RenderedBatch, *, is_straight: bool = False) -> None:
         """Applies one batch, or nothing of it. Stages all rows, unless new ones are to go straight into the table."""
@@ -369,21 +392,50 @@ class PostgresReplica:
             if not statements.is_uncounted and taken != len(batch) - batch.tombstones:
                 raise TriggeredActionException("a trigger of the replica table keeps a row out")
 
-    def _culprit(self, statements: TableStatements, batch: RenderedBatch, error: psycopg.Error) -> RecordRejected:
-        """Halves the batch until one record is left that fails after all records before it were applied."""
-        records = batch.records
-        low, high = 0, len(records)
-        while high - low > 1:
-            middle = (low + high) // 2
+    def _narrow(
+        self, statements: TableStatements, topic: str, records: Sequence[StoredRecord], error: psycopg.Error
+    ) -> None:
+        """Applies both halves of rows that failed together. A record that fails alone is put aside.
+
+        Raises:
+            RecordRejected: a record that cannot be put aside fails after all records before it were applied.
+        """
+        if len(records) == 1:
+            self._refuse(statements, RecordRejected(records[0], first_line(error)))
+            return
+        middle = len(records) // 2
+        for half in (records[:middle], records[middle:]):
             try:
-                self._try(statements, statements.render(batch.topic, records[low:middle]))
-                self._written[batch.topic] += middle - low
-                low = middle
+                self._try(statements, statements.render_again(topic, half))
             except psycopg.Error as narrowed:
                 if is_retryable(narrowed):
                     raise
-                high, error = middle, narrowed
-        return RecordRejected(records[low], first_line(error))
+                self._narrow(statements, topic, half, narrowed)
+
+    def _refuse(self, statements: TableStatements, refused: RecordRejected) -> None:
+        """Puts a record aside that the database rejects, and deletes the row that its key had.
+
+        Raises:
+            RecordRejected: the record is a tombstone, or the table has no quarantine, or a full one; or the row that
+                its key had cannot be deleted.
+        """
+        record = refused.record
+        if record is None or record.value is None:
+            raise refused
+        self._put_aside(statements, refused)
+        try:
+            gone = as_tombstone(record._replace(key=statements.key_in_json(record)))
+            self._try(statements, statements.render_again(refused.topic, [gone]))
+        except psycopg.Error as error:
+            if is_retryable(error):
+                raise
+            raise RecordRejected(record, first_line(error)) from error
+
+    def _put_aside(self, statements: TableStatements, refused: RecordRejected) -> None:
+        table = self._registry.source_table(refused.topic)
+        if refused.record is None or not self._quarantine.budget(table):
+            raise refused
+        self._quarantine.enter(table, statements.key_in_json(refused.record), refused)
 
 
 def _copy(cursor: psycopg.Cursor[Any], statement: sql.Composed, blocks: Sequence[bytes]) -> int:

@@ -12,7 +12,7 @@ from cdc.base.config import SinkConfig
 from cdc.base.errors import ConfigError
 from cdc.base.lsn import LSN
 from cdc.contract.record import SourceIdentity
-from cdc.sink.replica import Inspection, ReplicaName, ReplicaNaming, SinkStatus, TableStatus, naming_of
+from cdc.sink.replica import Inspection, RefusedRecord, ReplicaName, ReplicaNaming, SinkStatus, TableStatus, naming_of
 from cdc.sink.sql.control import are_there, create, read_state, seconds
 from cdc.sink.sql.dialect import SqlDialect, replica_errors
 from cdc.sink.sql.writer import SqlReplica
@@ -70,6 +70,10 @@ class SqlDatabase:
                 if not are_there(connection):
                     return _NOTHING_YET
                 return _status(read_state(connection, self._name), running=running)
+
+    def refused(self) -> Sequence[RefusedRecord]:
+        """Returns nothing: a table here takes all records, or stops."""
+        return ()
 
     def inspect(self, tables: Sequence[ReplicaName], source: SourceIdentity | None) -> Inspection:  # noqa: ARG002
         """Returns what the sink would find here, and changes nothing."""

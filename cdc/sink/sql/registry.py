@@ -13,7 +13,7 @@ from cdc.base.crashpoints import reach
 from cdc.base.errors import ReplicaUnavailable
 from cdc.contract.ports import Beginning, CutStanding, ReplicaTable, StoredRecord, TableRejected
 from cdc.contract.record import TableSchema
-from cdc.contract.table_states import TableEvent, TableState, at_cut
+from cdc.contract.table_states import IN_CUT, TableEvent, TableState, at_cut
 from cdc.sink.definitions import former_definitions
 from cdc.sink.placement import Placement, nowhere
 from cdc.sink.recorded_tables import RecordedTables
@@ -196,7 +196,7 @@ class SqlRegistry:
             self._records.move(topic, TableEvent.REBUILD_RESUMED, reason=INTERRUPTED)
         else:
             self._records.move(topic, TableEvent.RESUMED)
-        if self._tables[topic].state == TableState.EXACT:
+        if self._tables[topic].state in IN_CUT:
             return "joined"
         if topic not in self.read_since:
             self.leave_cut(topic)

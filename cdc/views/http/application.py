@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any, Final, TypeAlias, cast
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, TypeAlias
 
 import structlog
 from starlette.middleware.cors import CORSMiddleware
 
 from cdc.base.errors import CdcError
-from cdc.base.web.problem import PROBLEM_JSON, Kind, Problem, sentences
+from cdc.base.web.problem import PROBLEM_JSON, Headers, Kind, Problem, sentences
+from cdc.base.web.tokens import Access
 from cdc.views.http.pages import Call, Pages, Route
 from cdc.views.http.tally import Tally
 from cdc.views.query.answer import Answer
@@ -94,15 +95,18 @@ class Service:
         await send({"type": "http.response.start", "status": answer.status, "headers": answer.all_headers()})
         await send({"type": "http.response.body", "body": answer.body})
 
-    def at_once(self, scope: Mapping[str, Any]) -> Answer | None:
-        """Answers a request without a body if the local store does it in microseconds; None if it may have to wait."""
+    def at_once(self, method: bytes, path: bytes, headers: Headers) -> Answer | None:
+        """Answers a request without query and body if the local store does it in microseconds; None if it may have to
+        wait."""
         began = time.perf_counter()
         route: Route | None = None
         try:
-            route = self._pages.route(scope["raw_path"])
-            if not (route.is_brief and self._desk.is_local):
+            route = self._pages.route(path)
+            if route.row_here is None:
                 return None
-            answer = _without_waiting(self._answer(route, Call(scope, None, None)))
+            answer = route.row_here(
+                path, ViewRequest(self._checked(route, method.decode(), path, headers), headers, {})
+            )
         except Exception as error:  # noqa: BLE001 - every error has an answer
             answer = refusal(error)
         self._tally.answered("other" if route is None else route.page, answer.status, time.perf_counter() - began)
@@ -110,12 +114,7 @@ class Service:
 
     async def _answer(self, route: Route, call: Call) -> Answer | None:
         scope = call.scope
-        access = self._pages.access(route, scope["headers"])  # first: any other answer reveals which paths exist
-        if scope["method"] not in route.methods:
-            allowed = [(b"allow", ", ".join(route.methods).encode())]
-            raise Problem("wrong-method", f"This page takes {' and '.join(route.methods)}.", allowed)
-        if len(scope["raw_path"]) + len(scope["query_string"]) > _MAX_URL:
-            raise Problem("url-too-long", f"The URL is longer than {_MAX_URL} bytes. Use POST rows:batchGet instead.")
+        access = self._checked(route, scope["method"], scope["raw_path"] + scope["query_string"], scope["headers"])
         asked = ViewRequest(access, scope["headers"], call.query(route))
         if route.is_brief and not asked.query:
             return await route.respond(call, asked)
@@ -124,15 +123,14 @@ class Service:
         async with asyncio.timeout(self._longest_s):
             return await route.respond(call, asked)
 
-
-def _without_waiting(answering: Coroutine[Any, Any, Answer | None]) -> Answer:
-    """Runs a coroutine that never waits. A task in the event loop would cost as much as the answer itself."""
-    try:
-        answering.send(None)
-    except StopIteration as done:
-        return cast(Answer, done.value)
-    answering.close()
-    raise AssertionError("a page that must not wait waited for something")
+    def _checked(self, route: Route, method: str, url: bytes, headers: Headers) -> Access:
+        access = self._pages.access(route, headers)  # first: any other answer reveals which paths exist
+        if method not in route.methods:
+            allowed = [(b"allow", ", ".join(route.methods).encode())]
+            raise Problem("wrong-method", f"This page takes {' and '.join(route.methods)}.", allowed)
+        if len(url) > _MAX_URL:
+            raise Problem("url-too-long", f"The URL is longer than {_MAX_URL} bytes. Use POST rows:batchGet instead.")
+        return access
 
 
 def refusal(error: Exception) -> Answer:

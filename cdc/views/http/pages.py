@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import unquote_to_bytes
 
@@ -37,6 +37,8 @@ _ONE_ROW: Final = frozenset({*WAITING, "as_of"})
 _PAGE: Final = frozenset({*WAITING, "prefix", "start", "stop", "limit", "after", "index.", "null.", "key", "as_of"})
 _WAITING: Final = frozenset(WAITING)
 _OPEN: Final = frozenset({b"live", b"ready"})
+_ROUTES: Final = 1024
+"""Tables whose route is remembered, as paths spell their names."""
 
 
 class Call(NamedTuple):
@@ -64,6 +66,7 @@ class Route(NamedTuple):
         methods: the methods that the page takes.
         is_open: whether the page needs no token.
         is_brief: whether the page takes microseconds, unless a parameter makes it wait.
+        row_here: makes the answer for a path without waiting, if there are no parameters; None if that is not possible.
         alias_of: the table that a short path stands for. Callers who may not read it get ``no-page``.
         is_known: whether the page exists.
     """
@@ -74,6 +77,7 @@ class Route(NamedTuple):
     methods: tuple[str, ...] = GET
     is_open: bool = False
     is_brief: bool = False
+    row_here: Callable[[bytes, ViewRequest], Answer] | None = None
     alias_of: str = ""
     is_known: bool = True
 
@@ -97,6 +101,7 @@ class Pages:
         self._watches: Final[Counter[str]] = Counter()
         self._broadcasts: Final = Broadcasts(desk)
         self._hosts: Final = Hosts(desk.settings.host)
+        self._row_of = lru_cache(maxsize=_ROUTES)(self._row_in)
         self._aliases = [(path.encode(), table) for path, table in desk.settings.table_of().items()]
 
     def access(self, route: Route, headers: Headers) -> Access:
@@ -121,8 +126,8 @@ class Pages:
             Problem: ``no-page``: the path is not UTF-8.
         """
         match path.split(b"/", 5):
-            case [_, b"v1", b"tables", table, b"rows", key]:
-                return self._row(_text(table), key)
+            case [b"", b"v1", b"tables", table, b"rows", _]:
+                return self._row_of(table)
             case [_, b"v1", b"tables", table, b"rows"]:
                 return Route("rows", partial(self._rows, _text(table)), _PAGE)
             case [_, b"v1", b"tables", table, b"rows:batchGet"]:
@@ -152,17 +157,26 @@ class Pages:
             if path == alias + b"/count":
                 return Route("other", partial(self._ambiguous, alias.decode(), table), alias_of=table)
             if path.startswith(alias + b"/"):
-                return self._row(table, path[len(alias) + 1 :])._replace(alias_of=table)
+                return self._row(table, alias + b"/")._replace(alias_of=table)
         return Route("other", self._live, is_known=False)
 
-    def _row(self, table: str, key: bytes) -> Route:
-        return Route("row", partial(self._by_path, table, key), _ONE_ROW, is_brief=True)
+    def _row_in(self, table: bytes) -> Route:
+        return self._row(_text(table), b"/v1/tables/%b/rows/" % table)
 
-    async def _by_path(self, name: str, tail: bytes, _: Call, asked: ViewRequest) -> Answer:
+    def _row(self, table: str, before_key: bytes) -> Route:
+        here = partial(self._row_here, table, len(before_key)) if self._desk.is_local else None
+        return Route("row", partial(self._by_path, table, len(before_key)), _ONE_ROW, is_brief=True, row_here=here)
+
+    async def _by_path(self, name: str, key_at: int, call: Call, asked: ViewRequest) -> Answer:
+        tail = call.scope["raw_path"][key_at:]
         if asked.query:
             asked.access.check(name)
             await self._desk.wait(name, asked.query)
         return await self._one(asked, name, lambda table: from_path(table, tail))
+
+    def _row_here(self, name: str, key_at: int, path: bytes, asked: ViewRequest) -> Answer:
+        tail = path[key_at:]
+        return rows.row_here(self._desk, asked, name, lambda table: from_path(table, tail))
 
     async def _one(self, asked: ViewRequest, name: str, key_of: Callable[[TableFacts], KeyValues]) -> Answer:
         if (as_of := asked.query.get("as_of")) is None:

@@ -3,20 +3,25 @@
 uvicorn makes a task, a queue and a dozen objects for each request, and writes head and body separately. All of that
 costs more than looking up a row. So a request that has no body and needs no waiting is answered as soon as its head was
 read, in one piece. Every other request goes uvicorn's way. Both ways give the same answers: ``Service`` makes them.
+
+A connection mostly sends the same headers again with another path. Such a request is not even parsed: its headers are
+compared with those of the request before, byte by byte. Answers to requests that came together go out together.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias, cast
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import structlog
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from cdc.base.web.patience import Patience
-from cdc.base.web.problem import Headers
-from cdc.views.query.answer import Answer
+from cdc.base.web.problem import Header, Headers
+from cdc.views.query.answer import Answer, header_lines
 
 MAX_HEAD: Final = 64 * 1024
 """Bytes of a request's line and headers together, or of the framing of its body; httptools itself has no limit."""
@@ -32,8 +37,15 @@ must not hold up the others for longer than a millisecond."""
 _NOT_PLAIN: Final = frozenset((b"content-length", b"transfer-encoding", b"expect", b"upgrade", b"origin"))
 """Headers of requests that have a body, or that need more than a page to answer: CORS, ``Expect``, upgrades."""
 
-AtOnce: TypeAlias = Callable[[Mapping[str, Any]], Answer | None]
-"""An ASGI scope → the answer; None when the answer has to wait for something."""
+_JOINED: Final = 64 * 1024
+"""Bytes of answers after which they are sent, so that a client that does not read them is noticed before more are made.
+"""
+_LINE: Final = re.compile(rb"(GET|HEAD) (/[A-Za-z0-9._~%/:@!$&'()*+,;=-]*) HTTP/1\.1\r\n")
+"""A request line that the parser would accept as well, without a query."""
+_END: Final = b"\r\n\r\n"
+
+AtOnce: TypeAlias = Callable[[bytes, bytes, Headers], Answer | None]
+"""Method, path and headers → the answer; None when the answer has to wait for something."""
 
 log = structlog.get_logger("cdc.serve")
 
@@ -72,6 +84,13 @@ class _OnePiece:
         self._transport.close()
 
 
+class _Repeated(NamedTuple):
+    """The headers of a plain request that was answered at once: as they came, with the end of the head, and parsed."""
+
+    raw: bytes
+    headers: Headers
+
+
 class Protocol(HttpToolsProtocol):
     """Limits the size of heads, closes connections that never ask, and lets the application cut a connection off.
 
@@ -86,6 +105,8 @@ class Protocol(HttpToolsProtocol):
         self._patience = Patience(self.loop)
         self._is_in_head, self._is_plain = True, True
         self._is_answering, self._was_at_once = False, False
+        self._is_between = True
+        self._repeated: _Repeated | None = None
         self._loose = 0
         self._left = _AT_ONCE
 
@@ -99,8 +120,56 @@ class Protocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        self._loose += len(data)
         self._left = _AT_ONCE
+        if self._is_between:
+            data = self._answer_repeated(data)
+            data = self._learn(data) if data else data
+        if data:
+            self._parse(data)
+
+    def _learn(self, data: bytes) -> bytes:
+        """Parses the first request, and answers those after it that repeat its headers; returns what is left."""
+        line, ends = _LINE.match(data), data.find(_END) + len(_END)
+        if line is None or ends < len(_END):
+            return data
+        self._parse(data[:ends])
+        if not (self._is_between and self._was_at_once):
+            self._repeated = None
+            return data[ends:]
+        self._repeated = _Repeated(data[line.end() : ends], self.headers)
+        return self._answer_repeated(data[ends:])
+
+    def _answer_repeated(self, data: bytes) -> bytes:
+        """Answers the requests at the front that repeat the headers of the request before; returns what is left."""
+        if (repeated := self._repeated) is None:
+            return data
+        at, answers, size = 0, list[bytes](), 0
+        while at < len(data) and self._is_free():
+            line = _LINE.match(data, at)
+            if line is None or not data.startswith(repeated.raw, line.end()):
+                break
+            method, path = line.groups()
+            answer = self._at_once(method, path, repeated.headers)
+            if answer is None:
+                break
+            at, self._left = line.end() + len(repeated.raw), self._left - 1
+            answers.append(self._written(method, answer))
+            size += len(answers[-1])
+            if size > _JOINED:
+                self.transport.write(b"".join(answers))
+                answers, size = [], 0
+        if at:
+            self._unset_keepalive_if_required()
+            self.transport.write(b"".join(answers))
+            self._patience.wait(SLOWEST_HEAD_S, self.transport.close)
+        return data[at:]
+
+    def _written(self, method: bytes, answer: Answer) -> bytes:
+        head = head_of(answer, self.server_state.default_headers)
+        return head + answer.body if method == b"GET" else head
+
+    def _parse(self, data: bytes) -> None:
+        self._loose += len(data)
         super().data_received(data)
         if self._loose <= MAX_HEAD or self.transport.is_closing():
             return
@@ -118,7 +187,8 @@ class Protocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self.scope["abort"] = self.transport.abort  # type: ignore[typeddict-unknown-key]  # ours
-        self._is_plain, self._was_at_once = True, False
+        self._is_plain, self._was_at_once, self._is_between = True, False, False
+        self._repeated = None
         if not self._is_in_head:
             self._is_in_head = True
             self._patience.wait(SLOWEST_HEAD_S, self.transport.abort)
@@ -143,7 +213,7 @@ class Protocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._loose = 0
+        self._loose, self._is_between = 0, True
         if not self._was_at_once:
             super().on_message_complete()
 
@@ -177,13 +247,10 @@ class Protocol(HttpToolsProtocol):
             return False
         if parser.get_http_version() != "1.1" or not parser.should_keep_alive():
             return False
-        scope = self.scope
-        scope["method"], scope["raw_path"], scope["query_string"] = method.decode(), url, b""
-        answer = self._at_once(scope)
+        answer = self._at_once(method, url, self.headers)
         if answer is None:
             return False
-        head = head_of(answer, self.server_state.default_headers)
-        self.transport.write(head + answer.body if method == b"GET" else head)
+        self.transport.write(self._written(method, answer))
         self._left -= 1
         self._was_at_once, self._is_answering = True, False
         self._patience.wait(SLOWEST_HEAD_S, self.transport.close)
@@ -200,8 +267,10 @@ def head_of(answer: Answer, usual: Headers) -> bytes:
     Raises:
         ValueError: a header has a line break.
     """
-    headers = [*usual, *answer.all_headers()]
-    lines = b"".join([b"%b: %b\r\n" % each for each in headers])
-    if lines.count(b"\n") != len(headers) or lines.count(b"\r") != len(headers):
-        raise ValueError("a header contains a line break, so a part of its value would pass for another header")
-    return b"%b%b\r\n" % (STATUS_LINE[answer.status], lines)
+    return b"%b%b%b\r\n" % (STATUS_LINE[answer.status], _usual_lines(*usual), answer.lines())
+
+
+@lru_cache(maxsize=2)
+def _usual_lines(*usual: Header) -> bytes:
+    """Writes headers that change once a second."""
+    return header_lines(usual)

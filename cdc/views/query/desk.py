@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from contextlib import suppress
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 from cdc.base.config.serve import ServeConfig
 from cdc.base.daemon.threads import Threads
@@ -138,6 +138,28 @@ class AskedTable(NamedTuple):
     facts: Facts
 
 
+class LookedUp(NamedTuple):
+    """What the store has of a key, and the table that told how to read the key."""
+
+    known: TableFacts
+    key: KeyValues
+    found: Found
+
+
+KeyOf: TypeAlias = Callable[[TableFacts], KeyValues]
+"""Reads the key that a request spells, for a table."""
+
+
+def without_waiting(answering: Coroutine[Any, Any, Result]) -> Result:
+    """Runs a coroutine that never waits. A task in the event loop would cost as much as the answer itself."""
+    try:
+        answering.send(None)
+    except StopIteration as done:
+        return cast(Result, done.value)
+    answering.close()
+    raise AssertionError("something that must not wait waited")
+
+
 class Desk:
     """What the pages of one process share. Use it in the event loop of the process.
 
@@ -201,26 +223,40 @@ class Desk:
             raise missing(await self.facts(), name, access, time.time())
         return AskedTable(part, known, facts)
 
-    async def look_up(
-        self, name: str, access: Access, key_of: Callable[[TableFacts], KeyValues]
-    ) -> tuple[TableFacts, KeyValues, Found]:
-        """Looks up the row of a key. This takes one read of the store if nothing was committed since the last one.
+    def table_here(self, name: str, access: Access) -> AskedTable:
+        """Returns a table of a local store; raises as ``table``."""
+        return without_waiting(self.table(name, access))
+
+    def look_up_here(self, name: str, access: Access, key_of: KeyOf) -> LookedUp:
+        """Looks up the row of a key in a local store. This takes one read of the store if nothing was committed since
+        the last one.
 
         Raises:
             Problem: as ``table``, and as ``key_of``.
         """
         if (lately := self._lately.get(name)) is not None and access.may_read(name):
+            try:
+                key = key_of(lately.known)
+                found = lately.part.view.get(name, key)
+                if found.evidence.version == lately.facts.version:
+                    return LookedUp(lately.known, key, found)
+            except (Problem, WrongQuestion, NotLoaded):
+                pass  # the table may have changed since: look again
+        table = self._lately[name] = self.table_here(name, access)
+        key = key_of(table.known)
+        return LookedUp(table.known, key, table.part.view.get(name, key))
+
+    async def look_up(self, name: str, access: Access, key_of: KeyOf) -> LookedUp:
+        """Looks up the row of a key in a store over the network, as ``look_up_here`` does."""
+        if (lately := self._lately.get(name)) is not None and access.may_read(name):
             with suppress(Problem, WrongQuestion, NotLoaded):  # the table may have changed since: look again
                 key = key_of(lately.known)
-                found = await self._get(lately.part.view, name, key)
+                found = await self._together.get(lately.part.view, name, key)
                 if found.evidence.version == lately.facts.version:
-                    return lately.known, key, found
+                    return LookedUp(lately.known, key, found)
         table = self._lately[name] = await self.table(name, access)
         key = key_of(table.known)
-        return table.known, key, await self._get(table.part.view, name, key)
-
-    async def _get(self, view: TableView, name: str, key: KeyValues) -> Found:
-        return view.get(name, key) if self.is_local else await self._together.get(view, name, key)
+        return LookedUp(table.known, key, await self._together.get(table.part.view, name, key))
 
     async def wait(self, name: str, query: Query) -> None:
         """Waits until the view shows the commit that the query names, if it names one.

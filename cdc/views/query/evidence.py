@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Final
 
 from cdc.base.web.problem import Header, Headers
+from cdc.views.query.answer import header_lines
 from cdc.views.table.answers import Evidence
 from cdc.views.table.facts import timeline_of
 from cdc.views.table.rows import StoredRow
@@ -43,23 +44,30 @@ def _between_commits(evidence: Evidence) -> tuple[Header, ...]:
     return tuple(headers)
 
 
-def row_headers(row: StoredRow, evidence: Evidence, now: float) -> Headers:
-    """The headers of one row: the evidence, where its record lies, and the tag of this version of the row."""
-    headers = evidence_headers(evidence, now)
-    headers += [
-        (b"cdc-partition", b"%d" % row.partition),
-        (b"cdc-offset", b"%d" % row.offset),
-        (b"etag", etag(row, evidence)),
-    ]
-    if row.lsn is not None:
-        headers.append((b"cdc-row-lsn", str(row.lsn).encode()))
-    return headers
+def row_headers(row: StoredRow, evidence: Evidence, now: float) -> tuple[bytes, bytes]:
+    """The headers of one row: the evidence, where its record lies, and the tag of this version of the row. No two
+    versions share a tag: a generation uses each record's place only once.
+
+    Clients may keep a row, but must ask with its tag whether it is still current.
+
+    Returns:
+        The tag, and all headers as they are sent.
+    """
+    lines, generation = _written_between_commits(evidence)
+    partition, offset = row.partition, row.offset
+    tag = b'"%b-%d-%d"' % (generation, partition, offset)
+    age = b"cdc-age: %.3f\r\n" % max(now - evidence.caught_up_at, 0) if evidence.caught_up_at else b""
+    lsn = b"" if row.lsn is None else b"cdc-row-lsn: %b\r\n" % str(row.lsn).encode()
+    parts = (lines, age, partition, offset, tag, lsn)
+    return tag, b"%b%bcdc-partition: %d\r\ncdc-offset: %d\r\netag: %b\r\n%bcache-control: no-cache\r\n" % parts
 
 
-def etag(row: StoredRow, evidence: Evidence) -> bytes:
-    """The tag of one version of a row. No two versions share one: a generation uses each record's place only once."""
+@lru_cache(maxsize=256)
+def _written_between_commits(evidence: Evidence) -> tuple[bytes, bytes]:
+    """The headers that all answers about a table share until the next commit, as they are sent, and the beginning of
+    its tags."""
     generation = b"%b-%d-%d" % (evidence.store_id[:8].encode(), evidence.number, evidence.generation)
-    return b'"%b-%d-%d"' % (generation, row.partition, row.offset)
+    return header_lines(_between_commits(evidence)), generation
 
 
 def is_known(etags: bytes, current: bytes) -> bool:

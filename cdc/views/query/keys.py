@@ -10,6 +10,7 @@ A value may be spelled in any way that PostgreSQL reads. The result has the topi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
@@ -31,10 +32,21 @@ KeyValues: TypeAlias = tuple[Any, ...]
 _NO_SEGMENTS: Final = frozenset(("", ".", ".."))
 """Segments that may not arrive as part of a path, percent-encoded or not: RFC 3986, 5.2.4 and 6.2.2."""
 
+_PLAIN_NUMBER: Final = re.compile(r"[1-9][0-9]*")
+"""A number in the topic's spelling, if it fits into its type."""
+_SURE_DIGITS: Final[Mapping[Kind, int]] = {Kind.INT16: 4, Kind.INT32: 9, Kind.INT64: 9}
+"""Digits that surely fit into integer types. ``oid`` counts as an INT64, and has 32 bits."""
+
 
 @lru_cache(maxsize=1024)
 def _kind(sql_type: str) -> ColumnKind:
     return kind_of(sql_type)
+
+
+@lru_cache(maxsize=1024)
+def _sure_digits(sql_type: str) -> int:
+    kind, is_array, _ = kind_of(sql_type)
+    return 0 if is_array else _SURE_DIGITS.get(kind, 0)
 
 
 def from_path(table: TableFacts, tail: bytes) -> KeyValues:
@@ -199,6 +211,8 @@ def key_columns(table: TableFacts) -> tuple[KeyColumn, ...]:
 
 
 def _from_text(table: TableFacts, column: KeyColumn, text: str, read: Callable[[str], Any] = exact_json.loads) -> Any:
+    if len(text) <= _sure_digits(column.sql_type) and _PLAIN_NUMBER.fullmatch(text):
+        return int(text)
     kind, is_array, _ = _kind(column.sql_type)
     if is_array or kind is Kind.DOCUMENT:
         try:

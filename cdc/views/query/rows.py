@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import orjson
 
 from cdc.base.web.problem import Headers, Problem
 from cdc.contract.formats.written_key import compared_as_text
 from cdc.views.query.answer import Answer, as_json, found_item, item, listed, unreadable
-from cdc.views.query.desk import AskedTable, Desk, ViewRequest
-from cdc.views.query.evidence import etag, evidence_headers, in_header, is_known, row_headers
+from cdc.views.query.desk import AskedTable, Desk, KeyOf, ViewRequest
+from cdc.views.query.evidence import evidence_headers, in_header, is_known, row_headers
 from cdc.views.query.keys import KeyValues, from_json, loads
 from cdc.views.query.parameters import MAX_PAGE, range_of
 from cdc.views.query.past import Then
 from cdc.views.table import exact_json
-from cdc.views.table.answers import Evidence, Found, Range
+from cdc.views.table.answers import Evidence, Found, Page, Range
 from cdc.views.table.facts import TableFacts
 
-_CACHE: Final = (b"cache-control", b"no-cache")
-"""Clients may keep a row, but must ask with its ETag whether it is still current."""
 
-
-async def one_row(desk: Desk, asked: ViewRequest, name: str, key_of: Callable[[TableFacts], KeyValues]) -> Answer:
+async def one_row(desk: Desk, asked: ViewRequest, name: str, key_of: KeyOf) -> Answer:
     """Returns the row of a key as it is stored.
 
     Args:
@@ -37,13 +33,27 @@ async def one_row(desk: Desk, asked: ViewRequest, name: str, key_of: Callable[[T
     Raises:
         Problem: as for tables and keys; ``no-row``, ``unreadable``.
     """
-    table, key, found = await desk.look_up(name, asked.access, key_of)
+    if desk.is_local:
+        return row_here(desk, asked, name, key_of)
+    looked_up = await desk.look_up(name, asked.access, key_of)
     caveat = ""
-    if found.row is None and (caveat := _caveat(table)):
+    if looked_up.found.row is None and (caveat := _caveat(looked_up.known)):
         part = (await desk.table(name, asked.access)).part
-        some = await desk.quick(partial(part.view.scan, name, Range(limit=1)))
-        caveat += "".join(f" A key of this table is {each.key.decode()}." for each in some.rows)
-    return shown(table, key, found, asked.header(b"if-none-match"), caveat)
+        caveat += _some_key(await desk.slow(partial(part.view.scan, name, Range(limit=1))))
+    return shown(*looked_up, asked.header(b"if-none-match"), caveat)
+
+
+def row_here(desk: Desk, asked: ViewRequest, name: str, key_of: KeyOf) -> Answer:
+    """Returns the row of a key in a local store, as ``one_row`` does, without waiting."""
+    looked_up = desk.look_up_here(name, asked.access, key_of)
+    caveat = ""
+    if looked_up.found.row is None and (caveat := _caveat(looked_up.known)):
+        caveat += _some_key(desk.table_here(name, asked.access).part.view.scan(name, Range(limit=1)))
+    return shown(*looked_up, asked.header(b"if-none-match"), caveat)
+
+
+def _some_key(page: Page) -> str:
+    return "".join(f" A key of this table is {each.key.decode()}." for each in page.rows)
 
 
 def shown(table: TableFacts, key: KeyValues, found: Found, known: bytes, caveat: str = "") -> Answer:
@@ -63,11 +73,10 @@ def shown(table: TableFacts, key: KeyValues, found: Found, known: bytes, caveat:
     now = time.time()
     if row is None:
         raise _no_row(table, key, found, evidence_headers(evidence, now), caveat)
-    headers = row_headers(row, evidence, now)
-    headers.append(_CACHE)
-    if known and is_known(known, etag(row, evidence)):
-        return Answer(304, headers, b"")
-    return Answer(200, headers, row.row)
+    tag, written = row_headers(row, evidence, now)
+    if known and is_known(known, tag):
+        return Answer(304, [], b"", written=written)
+    return Answer(200, [], row.row, written=written)
 
 
 def past_row(table: TableFacts, key: KeyValues, then: Then) -> Answer:

@@ -30,7 +30,7 @@ import structlog
 from cdc.base.errors import CdcError, StoreDamaged, StoreFull, StoreUnavailable
 from cdc.views.store.folder import StoreFolder
 from cdc.views.store.lmdb_check import DAMAGE, length_of, problem_of
-from cdc.views.store.lmdb_spaces import LmdbSnapshot
+from cdc.views.store.lmdb_spaces import LmdbSnapshot, SpacesThen
 from cdc.views.store.port import Answer
 
 MOST_MAP: Final = 1 << 40
@@ -74,6 +74,7 @@ class LmdbEnvironment:
         self._file = -1
         self._size = 0
         self._look_at = 0.0
+        self._spaces: SpacesThen | None = None
         self.users = 0
 
     def read(self, query: Callable[[LmdbSnapshot], Answer]) -> Answer:
@@ -85,7 +86,7 @@ class LmdbEnvironment:
                 self._enter()
             try:
                 if self._lmdb is None:
-                    return query(LmdbSnapshot(None))
+                    return query(LmdbSnapshot(None, None))
                 self._check_size()
                 try:
                     transaction = self._lmdb.begin()
@@ -95,13 +96,19 @@ class LmdbEnvironment:
                     trouble: lmdb.Error = error
                 else:
                     with transaction:
-                        return query(LmdbSnapshot(transaction))
+                        return query(LmdbSnapshot(transaction, self._spaces_in(transaction)))
             except (lmdb.Error, StoreDamaged) as error:
                 raise self.translated(error) from error
             finally:
                 self.leave()
             self._mend(trouble)
         raise AssertionError("the last attempt raises")
+
+    def _spaces_in(self, transaction: lmdb.Transaction[bytes]) -> SpacesThen:
+        spaces = self._spaces
+        if spaces is None or spaces.commit != transaction.id():
+            spaces = self._spaces = SpacesThen(transaction)
+        return spaces
 
     def write(self) -> lmdb.Transaction[bytes]:
         """Begins a write transaction, in the thread that will write and commit; afterwards call ``leave``.
@@ -238,7 +245,7 @@ class LmdbEnvironment:
     def _close(self) -> None:
         if self._lmdb is not None:
             self._lmdb.close()
-            self._lmdb = None
+            self._lmdb, self._spaces = None, None
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

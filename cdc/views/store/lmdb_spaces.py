@@ -58,26 +58,50 @@ class _Place(NamedTuple):
     entries: int
 
 
+class SpacesThen:
+    """The version of a commit, and the spaces that were looked up in it. A file numbers its commits, so what was read
+    once is true of all transactions with that number.
+
+    Args:
+        transaction: shows the commit.
+    """
+
+    __slots__ = ("_places", "commit", "version")
+
+    def __init__(self, transaction: lmdb.Transaction[bytes]) -> None:
+        self.commit: Final = transaction.id()
+        self.version: Final = _counter(transaction, _VERSION)
+        self._places: dict[str, _Place | None] = {}
+
+    def place(self, transaction: lmdb.Transaction[bytes], space: str) -> _Place | None:
+        """Returns where a space lies, asked in a transaction that shows this commit."""
+        try:
+            return self._places[space]
+        except KeyError:
+            place = self._places[space] = _place(transaction, space)
+            return place
+
+
 class LmdbSnapshot:
     """A ``StoreSnapshot`` in a transaction of LMDB.
 
     Args:
         transaction: the transaction; None while the store was never written.
+        spaces: those of the commit that the transaction shows.
     """
 
-    __slots__ = ("_transaction",)
+    __slots__ = ("_spaces", "_transaction", "version")
 
-    def __init__(self, transaction: lmdb.Transaction[bytes] | None) -> None:
+    def __init__(self, transaction: lmdb.Transaction[bytes] | None, spaces: SpacesThen | None) -> None:
         self._transaction = transaction
-
-    @property
-    def version(self) -> int:
+        self._spaces = spaces
+        self.version: Final = 0 if spaces is None else spaces.version
         """The number of the commit that this snapshot shows."""
-        return 0 if self._transaction is None else _counter(self._transaction, _VERSION)
 
     def get(self, space: str, keys: Sequence[Key]) -> list[bytes | None]:
         """Returns the values of entries, None for each that does not exist."""
-        if self._transaction is None or (place := _place(self._transaction, space)) is None:
+        place = self._place(space)
+        if place is None or self._transaction is None:
             return [None] * len(keys)
         return _values(self._transaction, place.number, keys)
 
@@ -85,14 +109,20 @@ class LmdbSnapshot:
         self, space: str, start: bytes = b"", stop: bytes | None = None, limit: int = 1000, *, backwards: bool = False
     ) -> list[Item]:
         """Returns the first entries within bounds, or the last ones."""
-        if self._transaction is None or limit <= 0 or (place := _place(self._transaction, space)) is None:
+        place = self._place(space)
+        if place is None or self._transaction is None or limit <= 0:
             return []
         return _scan(self._transaction, _NUMBER.pack(place.number), start, stop, limit, backwards=backwards)
 
     def count(self, space: str) -> int:
         """Returns how many entries a space has."""
-        place = None if self._transaction is None else _place(self._transaction, space)
+        place = self._place(space)
         return 0 if place is None else place.entries
+
+    def _place(self, space: str) -> _Place | None:
+        if self._transaction is None or self._spaces is None:
+            return None
+        return self._spaces.place(self._transaction, space)
 
 
 class SpaceWriter:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from math import inf
 from operator import ge
 from typing import Final, Literal, TypeAlias
 
@@ -211,14 +212,19 @@ class Facts(msgspec.Struct, frozen=True):
 
     def standing(self, table: TableFacts, now: float) -> tuple[State, str]:
         """What answers about a table are worth at ``now`` (seconds since 1970), and why they are not exact."""
-        since = 0.0 if self.view is None else self.view.caught_up_at
-        if table.state != "exact" or not since or now - since <= LAGS_AFTER_S:
+        if now <= self.stands_until(table):
             return table.state, table.reason
+        since = 0.0 if self.view is None else self.view.caught_up_at
         told = datetime.fromtimestamp(since, UTC).isoformat(timespec="seconds")
         return (
             "behind",
             f"since {told} the view is not known to hold all of its topic: it is filled too slowly, or not at all",
         )
+
+    def stands_until(self, table: TableFacts) -> float:
+        """The time, in seconds since 1970, until which answers about a table are worth what its facts say."""
+        since = 0.0 if self.view is None else self.view.caught_up_at
+        return since + LAGS_AFTER_S if table.state == "exact" and since else inf
 
     def is_read(self, table: TableFacts) -> bool:
         """Whether the table can be queried, or has read everything that its topic held when the load began."""

@@ -11,7 +11,7 @@ from typing import Final, TypedDict, Unpack
 from msgspec.structs import replace
 
 from cdc.contract.ports import StoredRecord
-from cdc.contract.table_states import TableEvent, TableState, moved
+from cdc.contract.table_states import IN_CUT, TableEvent, TableState, moved
 from cdc.views.store.port import Item, Transaction
 from cdc.views.table.applying import apply
 from cdc.views.table.facts import FACTS, KeyColumn, KeyKind, State, TableFacts, ValueKind, encode, fact_key
@@ -23,6 +23,7 @@ from cdc.views.table.records import RecordForm, TableChanges, changes
 INTERRUPTED: Final = "it was being read anew when that was interrupted"
 _LOADS: Final = "its topic does not hold the whole table yet, or was not read to its end"
 _CATCHES_UP: Final = "it catches up with its topic"
+_LACKS: Final = "rows of it are in quarantine (cdc quarantine list), so the view does not have them"
 
 
 class FeedChanges(TypedDict, total=False):
@@ -218,7 +219,7 @@ class FilledTable:
 
     def _take(self, facts: TableFacts, feed: FeedTopic) -> None:
         state, reason = _standing(facts, feed)
-        was_whole = facts.was_whole or feed.state == TableState.EXACT
+        was_whole = facts.was_whole or feed.state in IN_CUT
         facts = replace(facts, state=state, reason=reason, topic_id=feed.topic_id, was_whole=was_whole)
         self._is_changed |= (facts, feed) != (self.facts, self.feed)
         self.facts, self.feed = facts, feed
@@ -232,6 +233,8 @@ def _standing(facts: TableFacts, feed: FeedTopic) -> tuple[State, str]:
         return "loading", feed.reason or _LOADS
     if feed.state == TableState.CATCHING_UP:
         return "loading", _CATCHES_UP
+    if feed.state == TableState.EXCEPTED:
+        return "degraded", _LACKS
     if facts.unreadable:
         return "degraded", f"{facts.unreadable} of its records are not rows"
     return "exact", ""

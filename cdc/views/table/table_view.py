@@ -61,9 +61,37 @@ _VIEW: Final = fact_key("view")
 
 
 class _Known(NamedTuple):
+    """Facts of one version, and what lookups in its tables need.
+
+    Attributes:
+        facts: the facts.
+        view: the view's facts as they are stored.
+        check_at: when to check again that this is still the same store.
+        ready: by table.
+    """
+
     facts: Facts
     view: bytes | None
     check_at: float
+    ready: dict[str, _Ready]
+
+
+class _Ready(NamedTuple):
+    """What every lookup in a table needs, until the next commit.
+
+    Attributes:
+        known: the facts of the table.
+        rows: the space of its rows.
+        keys: the form of its keys.
+        evidence: what its answers are worth.
+        until: seconds since 1970 until when they are; 0 if that has to be asked each time.
+    """
+
+    known: TableFacts
+    rows: str
+    keys: TableKeys
+    evidence: Evidence
+    until: float
 
 
 class TableView:
@@ -111,11 +139,13 @@ class TableView:
         """
 
         def query(snapshot: StoreSnapshot) -> Found:
-            facts = self._facts_in(snapshot)
-            known = self._loaded(facts, table)
-            places = self._places(snapshot, known, (key,))
-            stored = entries(snapshot, known.rows(), places)
-            return _found(snapshot, known, places, stored, evidence_of(facts, known))[0]
+            ready = self._ready(snapshot, table)
+            place = ready.keys.place(key)
+            stored = entries(snapshot, ready.rows, (place,))[0]
+            if stored is not None:
+                return Found(unpack(stored), None, ready.evidence)
+            places = self._places(snapshot, ready.known, (key,))
+            return _found(snapshot, ready.known, places, entries(snapshot, ready.rows, places), ready.evidence)[0]
 
         return self._store.read(query)
 
@@ -312,14 +342,32 @@ class TableView:
 
     def _facts_in(self, snapshot: StoreSnapshot) -> Facts:
         """The facts in a snapshot. They are decoded only if its version differs from that of the previous call."""
+        return self._known_in(snapshot).facts
+
+    def _known_in(self, snapshot: StoreSnapshot) -> _Known:
         known, now = self._facts, time.monotonic()
         is_same = known is not None and known.facts.version == snapshot.version
         if known is not None and is_same and now < known.check_at:
-            return known.facts
+            return known
         view = snapshot.get(FACTS, [_VIEW])[0]
-        facts = known.facts if known is not None and is_same and known.view == view else read_facts(snapshot)
-        self._facts = _Known(facts, view, now + CHECK_S)
-        return facts
+        if known is not None and is_same and known.view == view:
+            known = known._replace(check_at=now + CHECK_S)
+        else:
+            known = _Known(read_facts(snapshot), view, now + CHECK_S, {})
+        self._facts = known
+        return known
+
+    def _ready(self, snapshot: StoreSnapshot, table: str) -> _Ready:
+        """What a lookup in a table needs; raises as ``_loaded``."""
+        known, now = self._known_in(snapshot), time.time()
+        ready = known.ready.get(table)
+        if ready is None or now > ready.until:
+            facts = self._loaded(known.facts, table)
+            evidence = evidence_of(known.facts, facts)
+            until = known.facts.stands_until(facts) if evidence.state == facts.state else 0.0
+            ready = _Ready(facts, facts.rows(), self._keys_of(facts), evidence, until)
+            known.ready[table] = ready
+        return ready
 
     def _facts_of(self, facts: Facts, table: str) -> TableFacts:
         """The facts of one table.

@@ -11,7 +11,7 @@ from cdc.contract.formats.opener import ValueOpener
 from cdc.contract.formats.topic_keys import TopicKeys
 from cdc.contract.ports import Beginning, CutStanding, ReplicaTable
 from cdc.contract.record import TableSchema
-from cdc.contract.table_states import TableState, at_cut
+from cdc.contract.table_states import IN_CUT, TableState, at_cut
 from cdc.views.table.facts import KeyColumn, TableFacts
 from cdc.views.table.feed_facts import FeedTopic
 from cdc.views.table.filled import INTERRUPTED, FilledTable
@@ -132,7 +132,7 @@ class FilledTables:
         if why or not resumes or not table.facts.generation:  # offsets of rows that went with their table
             table.begin_anew(why, now, holds_rows=holds_rows)
             return "anew"
-        if table.feed.state == TableState.EXACT:
+        if table.feed.state in IN_CUT:
             return "joined"
         table.resume()
         return "outside"
@@ -146,7 +146,7 @@ class FilledTables:
             if topic in standing.joining:
                 table.change_feed(read_since=None, reason="")
             table.move(*at_cut(topic, standing))
-            if table.feed.state == TableState.EXACT and table.facts.filling:
+            if table.feed.state in IN_CUT and table.facts.filling:
                 table.swap()
             if was_filling and not table.is_filling:
                 fresh.append(table)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cdc.spark.report.html.markup import Markup, element
 from cdc.spark.report.model import DifferenceClass, Verdict
 from cdc.spark.report.values import Span, differing_spans, picture, pieces
-from cdc.spark.report.words import CLASS, MEANING, VERDICT
+from cdc.spark.report.words import VERDICT, class_meaning, class_word
 
 
 def pair(one: str | None, other: str | None) -> tuple[Markup, Markup]:
@@ -46,9 +46,10 @@ def sign(verdict: Verdict) -> str:
     return _SIGN[verdict]
 
 
-def class_tag(kind: DifferenceClass) -> Markup:
-    """Shows the class of a key as a small label."""
-    return element("span", element("i", cls=f"dot k-{kind}"), CLASS[kind], cls="tag", title=MEANING[kind])
+def class_tag(kind: DifferenceClass, copy: str) -> Markup:
+    """Shows the class of a key as a small label; ``copy`` as for ``class_word``."""
+    named = class_word(kind, copy)
+    return element("span", element("i", cls=f"dot k-{kind}"), named, cls="tag", title=class_meaning(kind, copy))
 
 
 _SIGN: dict[Verdict, str] = {"identical": "\N{CHECK MARK}", "different": "\N{NOT EQUAL TO}", "not_verified": "?"}

@@ -9,7 +9,7 @@ from cdc.base.words import counted
 from cdc.spark.report.html.markup import Markup, element
 from cdc.spark.report.model import Bar, DifferenceClass, Stage
 from cdc.spark.report.values import shortened
-from cdc.spark.report.words import CLASS, duration
+from cdc.spark.report.words import class_word, duration
 
 # With more bars than this, a finger on a phone's screen could not pick one.
 _MOST_BARS: Final = 48
@@ -42,13 +42,13 @@ def columns_chart(title: str, axis: str, bars: Sequence[Bar]) -> Markup:
     return element("figure", element("figcaption", title, element("small", axis)), picture, peak_said, cls="chart")
 
 
-def class_strip(identical: int, classes: Mapping[DifferenceClass, int]) -> Markup:
+def class_strip(identical: int, classes: Mapping[DifferenceClass, int], copy: str = "replica") -> Markup:
     """Draws the classes of one comparison as rows of name, bar and number. The largest class has the full bar."""
     top = max(classes.values(), default=0)
     rows = [
         element(
             "li",
-            element("span", element("i", cls=f"dot k-{kind}"), CLASS[kind], cls="name"),
+            element("span", element("i", cls=f"dot k-{kind}"), class_word(kind, copy), cls="name"),
             _track(number, top, f"k-{kind}"),
             element("b", f"{number:,}"),
             cls=None if number else "none",

@@ -8,6 +8,7 @@ from cdc.base.words import counted
 from cdc.spark.report.html.charts import timeline
 from cdc.spark.report.html.markup import Child, Markup, element
 from cdc.spark.report.model import TableReport
+from cdc.spark.report.sides import copy_of
 from cdc.spark.report.words import duration, lag
 
 
@@ -44,7 +45,7 @@ def _position(table: TableReport) -> list[tuple[str, Child]]:
     passes = "" if table.passes == 1 else f", {table.passes} passes: exact per pass"
     return [
         ("topic", table.topic),
-        ("replica", f"{table.replica.table} at LSN {table.replica.lsn}" if table.replica else None),
+        (copy_of(table), f"{table.replica.table} {table.replica.at}" if table.replica else None),
         ("snapshot", table.snapshot),
         ("LSN (H)", table.lsn),
         ("waited for the bridge", duration(table.fence_wait_s)),

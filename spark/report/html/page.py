@@ -15,7 +15,7 @@ from cdc.spark.report.html.facts import pairs
 from cdc.spark.report.html.markup import Markup, element, trusted
 from cdc.spark.report.html.section import table_section
 from cdc.spark.report.model import Report, TableReport
-from cdc.spark.report.sides import comparisons
+from cdc.spark.report.sides import comparisons, copy_of
 from cdc.spark.report.words import SEES, VERDICT, duration, elapsed_s, headline, lag, limits, moment
 
 # Tables that need attention are unfolded, but not more than this: a hundred would bury the overview.
@@ -99,14 +99,14 @@ def _tiles(report: Report) -> Markup:
     records = sum(each.records for each in counts)
     seconds = elapsed_s(report)
     rate = f"{records / seconds:,.0f} records/s" if seconds > 0 and records else "start to end"
-    replicas = sum(table.replica is not None for table in report.tables)
+    copies = [copy_of(table) for table in report.tables if table.replica is not None]
     tombstones = counted(sum(each.tombstones for each in counts), "tombstone")
     return element(
         "div",
         _tile(
             "Differing keys",
             differing,
-            "in topics and replica" if replicas else "source and topic",
+            f"in topics and {copies[0]}" if copies else "source and topic",
             bool(differing) * "bad",
         ),
         _tile("Identical keys", sum(each.identical for each in counts), f"in {counted(len(counts), 'table')}", ""),

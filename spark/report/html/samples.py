@@ -9,8 +9,9 @@ from cdc.base.words import counted
 from cdc.spark.report.html.cells import class_tag, pair, value
 from cdc.spark.report.html.markup import Markup, element
 from cdc.spark.report.model import ColumnDifferences, Sample, TableReport
+from cdc.spark.report.sides import copy_of
 from cdc.spark.report.values import shortened
-from cdc.spark.report.words import CLASS, OPERATION, moment
+from cdc.spark.report.words import OPERATION, class_word, moment
 
 # A row with at most this many equal columns is shown whole; if there are more, they are folded away.
 _EQUAL_SHOWN: Final = 3
@@ -34,8 +35,9 @@ def samples_block(table: TableReport) -> Markup | None:
     if not table.samples:
         return None
     many = Counter(sample.difference for sample in table.samples)
-    known = ", ".join(f"{number} {CLASS[kind]}" for kind, number in many.items())
-    cards = [_card(sample, index < _OPEN_SAMPLES) for index, sample in enumerate(table.samples)]
+    copy = copy_of(table)
+    known = ", ".join(f"{number} {class_word(kind, copy)}" for kind, number in many.items())
+    cards = [_card(sample, copy, index < _OPEN_SAMPLES) for index, sample in enumerate(table.samples)]
     return element(
         "section", element("h3", "Sampled keys ", element("small", known)), element("div", cards, cls="samples")
     )
@@ -69,18 +71,18 @@ def _column(column: ColumnDifferences, top: int) -> Markup:
     )
 
 
-def _card(sample: Sample, unfolded: bool) -> Markup:
+def _card(sample: Sample, copy: str, unfolded: bool) -> Markup:
     return element(
         "details",
         element(
             "summary",
-            class_tag(sample.difference),
+            class_tag(sample.difference, copy),
             element("code", value(sample.key), cls="key"),
-            element("small", f"source / {sample.side}" if sample.side == "topic" else "topic / replica"),
+            element("small", " / ".join(_sides(sample, copy))),
         ),
         element("p", element("b", "Likely cause: "), shortened(sample.cause), cls="hint") if sample.cause else None,
         _record(sample),
-        _rows(sample),
+        _rows(sample, copy),
         cls="sample",
         open=unfolded,
     )
@@ -106,7 +108,11 @@ def _record(sample: Sample) -> Markup:
     return element("dl", known, cls="coords", aria_label="Latest visible record of the topic")
 
 
-def _rows(sample: Sample) -> Markup | None:
+def _sides(sample: Sample, copy: str) -> tuple[str, str]:
+    return ("source", "topic") if sample.side == "topic" else ("topic", copy)
+
+
+def _rows(sample: Sample, copy: str) -> Markup | None:
     names = tuple(dict.fromkeys([*(sample.source or {}), *(sample.other or {})]))
     if not names:
         return None
@@ -118,14 +124,14 @@ def _rows(sample: Sample) -> Markup | None:
         folded = element(
             "details",
             element("summary", f"{counted(len(equal), 'equal column')}"),
-            _grid(sample, tuple(equal)),
+            _grid(sample, copy, tuple(equal)),
             cls="more",
         )
-    return element("div", _grid(sample, shown) if shown else None, folded)
+    return element("div", _grid(sample, copy, shown) if shown else None, folded)
 
 
-def _grid(sample: Sample, names: tuple[str, ...]) -> Markup:
-    left, right = ("source", "topic") if sample.side == "topic" else ("topic", "replica")
+def _grid(sample: Sample, copy: str, names: tuple[str, ...]) -> Markup:
+    left, right = _sides(sample, copy)
     sides = [(left, sample.source), (right, sample.other)]
     there = [(side, row) for side, row in sides if row is not None]
     head = element("tr", element("th", "column", scope="col"), [element("th", side, scope="col") for side, _ in there])

@@ -56,8 +56,8 @@ def _not_verified(table: TableReport) -> Markup:
 
 
 def _side(side: SideComparison) -> Markup:
-    title = "Source and topic" if side.side == "topic" else "Topic and replica"
-    strip = class_strip(side.identical, side.classes) if side.keys else None
+    title = "Source and topic" if side.side == "topic" else f"Topic and {side.name}"
+    strip = class_strip(side.identical, side.classes, side.name) if side.keys else None
     return element(
         "div",
         element("header", element("h3", title), pill(side.verdict)),

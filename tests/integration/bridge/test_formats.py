@@ -188,6 +188,7 @@ def test_another_format_begins_the_topic_anew_or_is_refused(
     del deployment.settings["topics"]["formats"]
     deployment.write()
     deployment.start_bridge()
+    deployment.bridge.wait_said("backfill done")
     deployment.wait_backfilled("public.t")
     deployment.assert_equal("public.t")
     # Who begins at the first offset meets the former values before the tombstones

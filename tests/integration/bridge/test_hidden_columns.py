@@ -11,6 +11,8 @@ from typing import Any, Final
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from cdc.base.config import load
+from cdc.ops.dashboard.key_facts import key_facts
 from tests.support.deployment import Deploy, Deployment
 from tests.support.servers import Database
 from tests.support.waiting import eventually
@@ -181,6 +183,12 @@ def test_a_table_whose_rules_do_not_fit_stops_and_no_other(deploy: Deploy, datab
     database.execute("INSERT INTO plain VALUES (1, 'x')")
     deployment.wait_published()
     assert [deployment.records(f"public.{each}") for each in ("person", "guest")] == [[], []]
+    # The dashboard reads the source itself
+    config = load(deployment.config, {})
+    shown = {each: key_facts(config, f"public.{each}", "1")["source"] for each in ("person", "guest", "plain")}
+    assert "has no published column 'name'" in shown["person"].pop("why")
+    assert "does not name: 'mail'" in shown["guest"].pop("why")
+    assert shown == {"person": {"row": None}, "guest": {"row": None}, "plain": {"row": {"id": "1", "name": '"x"'}}}
     assert len(deployment.records("public.plain")) == 1
     log = deployment.bridge.said()
     assert "has no published column 'name', which source.columns names" in log

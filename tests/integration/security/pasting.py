@@ -21,7 +21,11 @@ from cdc.cli.cli import app
 from cdc.sink.apply.run import run_sink
 
 _REFUSAL_TIMEOUT_S: Final = 30.0
-_RESOURCES: Final = {"topic": ResourceType.TOPIC, "transactional_id": ResourceType.TRANSACTIONAL_ID}
+_RESOURCES: Final = {
+    "topic": ResourceType.TOPIC,
+    "group": ResourceType.GROUP,
+    "transactional_id": ResourceType.TRANSACTIONAL_ID,
+}
 
 
 def cdc(*words: object) -> Result:
@@ -74,6 +78,7 @@ def bindings(printed: str) -> Iterator[AclBinding]:
     parser.add_argument("--resource-pattern-type", default="literal", choices=["literal", "prefixed"])
     resource = parser.add_mutually_exclusive_group(required=True)
     resource.add_argument("--topic")
+    resource.add_argument("--group")
     resource.add_argument("--transactional-id")
     for line in printed.splitlines():
         if not line.startswith("kafka-acls.sh "):

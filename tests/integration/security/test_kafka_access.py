@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import field
 from functools import partial
@@ -16,7 +16,8 @@ from confluent_kafka.admin import AclOperation, ResourceType
 
 from cdc.base.config import load
 from cdc.base.errors import ConfigError, TopicRefused, TopicUnavailable
-from cdc.kafka.acls import transactional_id
+from cdc.contract.naming import progress_topic, schemas_topic
+from cdc.kafka.acls import BRIDGE_ON_TOPICS, Acl, transactional_id
 from cdc.kafka.brokers import BrokerAdmin
 from cdc.kafka.leaders import LeaderEpochs
 from cdc.kafka.publish.application import ApplicationProducer
@@ -119,6 +120,21 @@ def test_everything_works_with_just_these_acls(secured: Secured) -> None:
     deployment.stop()
 
 
+def test_without_a_right_on_their_group_both_work_and_the_sink_says_what_is_missing(secured: Secured) -> None:
+    deployment, source, kafka = secured.deployment, secured.deployment.source, secured.kafka
+    for user, part in ((secured.bridge_user, "bridge"), (secured.sink_user, "sink")):
+        kafka.take_away(user)
+        kafka.allow([each for each in bindings(secured.printed(part)) if each.restype != ResourceType.GROUP])
+    deployment.start()
+    deployment.sink.wait_said("Kafka does not let the sink store its offsets")
+    assert f"--operation Read --group {deployment.name}.sink" in deployment.sink.said()
+    deployment.command("backfill", "public.items", "--no-follow")
+    deployment.bridge.wait_said("backfill done")
+    source.execute("INSERT INTO items VALUES (0, 'after')")
+    deployment.assert_equal("public.items")
+    deployment.stop()
+
+
 def test_init_prints_these_acls(secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A user without any right may look. The lines are those of ``cdc grants kafka``, which are enough."""
     deployment, kafka = secured.deployment, secured.kafka
@@ -142,27 +158,43 @@ def test_remedies_pasted_one_after_the_other_lead_there(secured: Secured) -> Non
     deployment, kafka = secured.deployment, secured.kafka
     kafka.take_away(secured.bridge_user)
     kafka.take_away(secured.sink_user)
-    paste_until_streaming(deployment.bridge, kafka)
-    for _ in range(4):  # progress, definitions, the progress topic's settings, one table
-        kafka.allow(bindings(refused_sink(secured.sink_config).remedy))
-    deployment.sink.start()
+    paste_until(lambda: '"streaming"' in deployment.bridge.said(), deployment.bridge, kafka)
     deployment.source.execute("INSERT INTO items VALUES (1000, 'by remedies')")
+    inserted = deployment.now()
+    paste_until(lambda: (cut := deployment.cut()) is not None and cut >= inserted, deployment.sink, kafka)
     deployment.assert_equal("public.items")
     deployment.stop()
 
 
-def paste_until_streaming(bridge: CdcProcess, kafka: SecuredKafka) -> None:
-    """Start the bridge, paste what it asks for when it is refused, start it again, and so on."""
+def paste_until(works: Callable[[], bool], process: CdcProcess, kafka: SecuredKafka) -> None:
+    """Start a process, paste what it asks for when it is refused, start it again, and so on."""
     pasted: set[str] = set()
     while True:
-        bridge.start()
-        eventually(lambda: '"streaming"' in bridge.said() or bridge.ended, 30, bridge.tail)
-        if not bridge.ended:
+        process.start()
+        eventually(lambda: works() or process.ended, 60, process.tail)
+        if not process.ended:
             return
-        said = bridge.refusal(TopicRefused.exit_code)
+        said = process.refusal(TopicRefused.exit_code)
         assert remedy(said) not in pasted, said
         pasted.add(remedy(said))
         kafka.allow(bindings(remedy(said)))
+
+
+def test_a_bridge_without_quarantine_needs_no_right_on_its_topic(secured: Secured) -> None:
+    """Rights may be narrower than the printed ones: one topic each. Nothing is asked of a topic that is not used."""
+    deployment, kafka, source = secured.deployment, secured.kafka, secured.deployment.source
+    deployment.start()
+    source.execute("INSERT INTO items VALUES (1100, 'before')")
+    deployment.assert_equal("public.items")
+    deployment.bridge.stop()
+    kafka.take_away(secured.bridge_user, kind=ResourceType.TOPIC)
+    options = load(secured.config, {}).kafka.client_options()
+    for topic in (progress_topic(deployment.name), schemas_topic(deployment.name), deployment.topic("public.items")):
+        kafka.allow(bindings(Acl("topic", topic, BRIDGE_ON_TOPICS).command(options)))
+    deployment.bridge.start()
+    source.execute("INSERT INTO items VALUES (1101, 'after')")
+    deployment.assert_equal("public.items")
+    deployment.stop()
 
 
 def test_bridge_without_its_transactional_id(secured: Secured) -> None:

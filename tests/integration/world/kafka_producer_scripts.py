@@ -320,7 +320,7 @@ def too_large_without_a_gap(clients: Clients, topic: str) -> list[object]:
 
 
 def a_purge_empties_the_queue(clients: Clients, topic: str) -> list[object]:
-    """What is purged from the queue is reported, and counts until the report is taken."""
+    """What is purged from the queue is reported, in any order, and counts until the report is taken."""
     create(clients, topic)
     reports = Reports()
     producer = clients.producer({"linger.ms": 60_000, "on_delivery": reports.take})
@@ -329,7 +329,8 @@ def a_purge_empties_the_queue(clients: Clients, topic: str) -> list[object]:
     queued = len(producer)
     producer.purge()
     clients.until(lambda: producer.poll(0.1) or not len(producer))
-    return [queued, len(producer), reports.found, ends(clients, topic)]
+    # librdkafka has two queues: what its thread has taken over for the broker is reported after what it has not
+    return [queued, len(producer), sorted(reports.found, key=str), ends(clients, topic)]
 
 
 def a_full_queue(clients: Clients, topic: str) -> list[object]:

@@ -91,3 +91,11 @@ def test_a_coordinator_that_has_just_begun_is_no_alarm(log: BrokerLog, caplog: p
     with caplog.at_level(logging.INFO):
         log.log(logging.WARNING, "%s [%s] %s", "GETPID", "rdkafka#producer-4", text)
     assert caplog.messages == []
+
+
+def test_an_option_of_the_other_kind_of_client_is_no_news(log: BrokerLog, caplog: pytest.LogCaptureFixture) -> None:
+    """``kafka.options`` are given to readers and writers alike."""
+    said = "Configuration property linger.ms is a producer property and will be ignored by this consumer instance"
+    log.log(logging.WARNING, "%s [%s] %s", "CONFWARN", "rdkafka#consumer-1", said)
+    log.log(logging.WARNING, "%s [%s] %s", "CONFWARN", "rdkafka#consumer-1", "Configuration property x is deprecated")
+    assert [each.partition("] ")[2] for each in caplog.messages] == ["Configuration property x is deprecated"]

@@ -39,6 +39,7 @@ class Publisher:
         self.journal: list[object] = []
         self.group = Group()
         self.is_open = self.is_writing = self.has_rows_under_way = self.is_fenced = False
+        self.quarantine = None
         self.is_done = False
 
     def send_rows(self, records: Sequence[Ready]) -> None:

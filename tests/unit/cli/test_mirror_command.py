@@ -16,9 +16,10 @@ from cdc.cli.mirror_command import mirror
     [
         ({"to": "/lake"}, "--to /lake does not say what to write where"),
         ({"to": "delta:"}, "--to delta: does not say"),
-        ({"to": "iceberg:/lake"}, "--to iceberg:/lake does not say"),
+        ({"to": "hudi:/lake"}, "--to hudi:/lake does not say"),
         ({"to": "delta:/lake", "checkpoint": Path("/notes")}, "--checkpoint is for Parquet files"),
-        ({"to": "parquet:/lake", "keep_days": 3}, "--keep-days is for Delta tables"),
+        ({"to": "iceberg:/lake", "checkpoint": Path("/notes")}, "--checkpoint is for Parquet files"),
+        ({"to": "parquet:/lake", "keep_days": 3}, "--keep-days is for tables"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options: dict[str, Any], why: str) -> None:

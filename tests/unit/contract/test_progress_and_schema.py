@@ -13,7 +13,7 @@ from cdc.contract.change import Column, Relation, ReplicaIdentity
 from cdc.contract.known_topic import KnownTopic, known_topic_value, named_topic, parse_known_topic
 from cdc.contract.membership import Membership, member_table, membership_value, parse_membership
 from cdc.contract.progress import parse_progress, progress_value, stream_key
-from cdc.contract.record import Lead, Position, Progress, SourceIdentity, TableSchema, WrittenSchema
+from cdc.contract.record import Lead, Position, Progress, RowRule, SourceIdentity, TableSchema, WrittenSchema
 from cdc.contract.schema import fingerprint, numbered, parse_schema, schema_key, schema_value, table_schema
 
 PROGRESS = Progress(
@@ -36,6 +36,14 @@ ORDERS = Relation(
 def test_progress_comes_back(partial: Position | None) -> None:
     progress = replace(PROGRESS, partial=partial)
     assert parse_progress(progress_value(progress)) == progress
+
+
+def test_messages_of_a_part_come_back_and_are_part_of_the_contract() -> None:
+    partial = Position(LSN.parse("16/B374D900"), 0)
+    progress = replace(PROGRESS, partial=partial, messages=3)
+    assert parse_progress(progress_value(progress)) == progress
+    assert json.loads(progress_value(progress))["partial"] == {"lsn": "16/B374D900", "seq": 0, "messages": 3}
+    assert json.loads(progress_value(replace(progress, messages=0)))["partial"] == {"lsn": "16/B374D900", "seq": 0}
 
 
 @pytest.mark.parametrize("is_open", [True, False])
@@ -209,3 +217,12 @@ def test_what_the_bridge_notes_of_topics_and_publications_comes_back() -> None:
         with pytest.raises(DecodeError, match="record is not of topic contract version 1") as caught:
             parse(b'{"v":2}')
         assert "progress topic" in caught.value.remedy
+
+
+def test_a_condition_comes_back_and_is_part_of_the_contract() -> None:
+    filtered = replace(ORDERS, rows=RowRule("(price > 1)", 16999))
+    schema = table_schema(filtered, ["id"], "shop.public.orders")
+    assert schema.fingerprint != fingerprint(ORDERS, ["id"])
+    assert parse_schema(schema_value(schema)) == schema
+    assert json.loads(schema_value(schema))["rows"] == {"condition": "(price > 1)", "entry": 16999}
+    assert "rows" not in json.loads(schema_value(table_schema(ORDERS, ["id"], "shop.public.orders")))

@@ -10,17 +10,20 @@ from cdc.base.metrics import TABLE_STATES
 from cdc.contract.ports import CutStanding
 from cdc.contract.table_states import MEANINGS, TRANSITIONS, TableEvent, TableState, at_cut, moved
 
-CUT = {TableEvent.INCOMPLETE, TableEvent.UNPROVEN, TableEvent.PROVEN}
+CUT = {TableEvent.INCOMPLETE, TableEvent.UNPROVEN, TableEvent.PROVEN, TableEvent.PROVEN_BUT}
 CANNOT = {
     (TableState.STOPPED, TableEvent.JOINED),
     *((TableState.STOPPED, event) for event in CUT),
     (TableState.REBUILDING, TableEvent.PROVEN),
+    (TableState.REBUILDING, TableEvent.PROVEN_BUT),
 }
 """What cannot happen: a stopped table is part of no cut, and a rebuilt one has to join first."""
 
 
-def standing(*, is_true: bool = True, loading: str = "", outside: str = "", joining: str = "") -> CutStanding:
-    return CutStanding(is_true, [loading], [outside], [joining], 0.0)
+def standing(
+    *, is_true: bool = True, loading: str = "", outside: str = "", joining: str = "", lacking: str = ""
+) -> CutStanding:
+    return CutStanding(is_true, [loading], [outside], [joining], 0.0, [lacking])
 
 
 def test_metrics_and_meanings_name_the_same_states() -> None:
@@ -43,12 +46,23 @@ def test_only_a_cut_that_proves_it_makes_a_table_exact() -> None:
 
 def test_what_was_never_exact_does_not_catch_up() -> None:
     into = {at for ways in TRANSITIONS.values() for at, to in ways.items() if to is TableState.CATCHING_UP}
-    assert into == {TableState.EXACT, TableState.CATCHING_UP}
+    assert into == {TableState.EXACT, TableState.EXCEPTED, TableState.CATCHING_UP}
+
+
+def test_only_a_cut_knows_that_no_more_than_rows_in_quarantine_is_missing() -> None:
+    into = {(event, at) for event, ways in TRANSITIONS.items() for at, to in ways.items() if to is TableState.EXCEPTED}
+    assert {event for event, at in into if at is not TableState.EXCEPTED} == {TableEvent.PROVEN_BUT}
 
 
 def test_only_a_new_start_or_the_join_ends_a_rebuild() -> None:
     out = {event for event, ways in TRANSITIONS.items() if ways.get(TableState.REBUILDING) != TableState.REBUILDING}
-    assert out == {TableEvent.READ, TableEvent.JOINED, TableEvent.PROVEN, TableEvent.REFUSED}
+    assert out == {
+        TableEvent.READ,
+        TableEvent.JOINED,
+        TableEvent.PROVEN,
+        TableEvent.PROVEN_BUT,
+        TableEvent.REFUSED,
+    }
 
 
 @pytest.mark.parametrize(
@@ -62,6 +76,10 @@ def test_only_a_new_start_or_the_join_ends_a_rebuild() -> None:
         (standing(joining="t"), (TableEvent.JOINED, TableEvent.PROVEN)),
         (standing(joining="t", is_true=False), (TableEvent.JOINED, TableEvent.UNPROVEN)),
         (standing(joining="t", loading="t"), (TableEvent.JOINED, TableEvent.INCOMPLETE)),
+        (standing(lacking="t"), (TableEvent.PROVEN_BUT,)),
+        (standing(lacking="t", joining="t"), (TableEvent.JOINED, TableEvent.PROVEN_BUT)),
+        (standing(lacking="t", is_true=False), (TableEvent.UNPROVEN,)),
+        (standing(lacking="t", loading="t"), (TableEvent.INCOMPLETE,)),
         (standing(loading="other", outside="other", joining="other"), (TableEvent.PROVEN,)),
     ],
 )

@@ -119,6 +119,8 @@ def test_a_time_zone_shifts_all_timestamps_alike() -> None:
 def test_replica(verdict: KeyClass, words: str) -> None:
     said = cause(verdict, ROW, ROW, side="replica")
     assert said.startswith("replica changed by others than the sink: it")
+    assert cause(verdict, ROW, ROW, side="lake").startswith("lake changed by others than the mirror: it")
+    assert cause(verdict, ROW, ROW, side="lake", copies=2).startswith("several rows of one key: the lake has 2")
     assert words in said
 
 

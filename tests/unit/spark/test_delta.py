@@ -7,6 +7,7 @@ import pytest
 
 from cdc.base.lsn import LSN
 from cdc.contract.record import BackfillProgress, Lead, Position, Progress, SchemaColumn, SourceIdentity
+from cdc.spark.mirror.cut_log import MadeCut, superseded
 from cdc.spark.mirror.published import CutPoint, is_newest
 from cdc.spark.mirror.rounds import capped
 from cdc.spark.mirror.rows import LakeRecordForm, RecordRefused
@@ -98,6 +99,8 @@ def test_a_table_is_whole_from_its_backfill_on() -> None:
         return CutPoint(LSN(10), True, 0, PublishedPoint(LSN(10), {"public.t": backfills})).is_whole("public.t")
 
     assert whole(), "it was never backfilled"
+    aside = CutPoint(LSN(10), True, 0, PublishedPoint(LSN(10), {}), frozenset({"public.t"}))
+    assert (aside.is_whole("public.t"), aside.is_whole("public.u")) == (False, True)
     assert whole((10, True))
     assert not whole((5, False))
     assert not whole((11, True))
@@ -148,3 +151,18 @@ def test_a_record_of_another_program_is_named() -> None:
     for batch in (records(b"{}", header=None), records(b"[1]"), records(b'{"id":true}')):
         with pytest.raises(RecordRefused, match="topic t, partition 3, offset 17, key b'k0'"):
             list(typed().convert(iter([batch])))
+
+
+DAY_MS = 86_400_000
+
+
+def test_old_cuts_go_and_of_those_in_between_an_even_few_stay() -> None:
+    now_ms = 100 * DAY_MS
+    cuts = [MadeCut(number, now_ms - (5000 - number) * 600_000, number % 2 == 0) for number in range(5001)]
+    assert superseded(cuts, now_ms, 7, None) == {each.number for each in cuts if each.at_ms < now_ms - 7 * DAY_MS}
+    kept = [each for each in cuts if each.number not in superseded(cuts, now_ms, 7, 100)]
+    older = [each for each in kept if each.at_ms < now_ms - 3_600_000]
+    assert 98 <= len(older) <= 102
+    assert all(each.is_exact for each in older), "where an exact one can stay, it does"
+    assert [each.number for each in kept if each.at_ms >= now_ms - 3_600_000] == list(range(4994, 5001))
+    assert superseded([MadeCut(1, 0, True)], now_ms, 7, 100) == set(), "the last one stays"

@@ -118,7 +118,7 @@ class EnvelopeMaker:
                 if place == len(ready):
                     break
             topic, key, value, header, old = ready[place]
-            if isinstance(old, EventParts):  # an event of an outbox leaves as it is
+            if isinstance(old, EventParts):  # an event leaves as it is
                 made.append(ready[place])
             else:
                 made += [(topic, key, each, marked, None) for each, marked in self.values(key, value, header, old)]

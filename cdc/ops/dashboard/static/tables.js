@@ -5,7 +5,7 @@ import {DASH, count, plural, rate, seconds} from "./format.js";
 
 const TONES = {
   exact: "good", whole: "good", loading: "busy", catching_up: "busy", rebuilding: "busy", waiting: "busy", running: "busy",
-  paused: "warn", incomplete: "bad", stopped: "bad", failed: "bad", suspect: "warn", degraded: "warn", behind: "warn",
+  paused: "warn", excepted: "warn", incomplete: "bad", stopped: "bad", failed: "bad", suspect: "warn", degraded: "warn", behind: "warn",
 };
 const COLUMNS = [
   {name: "table", title: "Table", text: true, of: (row) => row.table},

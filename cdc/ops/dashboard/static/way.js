@@ -9,7 +9,7 @@ const OLD_S = 8;
 const STATES = {
   good: "good", running: "good", exact: "good", streaming: "good", answers: "good", published: "good",
   loading: "busy", catching_up: "busy", rebuilding: "busy", suspect: "busy", behind: "busy",
-  degraded: "warn", old: "warn", "kept waiting": "warn", waiting: "bad", retrying: "bad", hangs: "bad", unknown: "idle",
+  degraded: "warn", excepted: "warn", old: "warn", "kept waiting": "warn", waiting: "bad", retrying: "bad", hangs: "bad", unknown: "idle",
   stopped: "bad", down: "bad", lost: "bad", unreachable: "bad", missing: "bad",
 };
 
@@ -149,7 +149,7 @@ function topics({topics: to, backfills}, figures, look) {
 function replica({sink}, figures) {
   const states = sink.tables?.map((each) => each.state) ?? [];
   const exact = states.filter((each) => each === "exact").length;
-  const worst = ["stopped", "catching_up", "rebuilding", "loading"].find((each) => states.includes(each));
+  const worst = ["stopped", "excepted", "catching_up", "rebuilding", "loading"].find((each) => states.includes(each));
   let state = standing(sink, worst ?? (sink.cut_lsn ? "exact" : "loading"));
   if (!sink.reachable) state = "unreachable";
   boxes.sink.show(state, [

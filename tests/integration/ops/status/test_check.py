@@ -337,6 +337,15 @@ def test_replica_rights(database, conn, role, postgres):
         assert "no_such_role" in troubles(check_replica(refused, tables))["connection"].text
 
 
+def test_names_of_tables_that_are_not_captured(database, conn, postgres):
+    tables = find_tables(conn, ["public.t"], [], {})
+    with fresh_database(postgres) as replica:
+        named = {"tables": {"public.T": "public.x"}, "quarantine": {"public.t": {}, "public.u": {}}}
+        found = troubles(check_replica(config(database.dsn, sink={"dsn": replica.dsn, **named}), tables), "WARN")
+        assert "public.T is not captured" in found["sink.tables"].text
+        assert "public.u is not captured" in found["sink.quarantine"].text
+
+
 def test_replica_that_would_capture_itself(database, conn):
     tables = find_tables(conn, ["public.t"], [], {})
     for sink in ({}, {"prefix": "copy_of_"}):

@@ -135,6 +135,7 @@ def test_all_parts_healthy(busy):
             "replica_table": "mirror.t",
             "state": "exact",
             "rows_applied": 1234,
+            "refused": 0,
             "under_way": None,
             "reason": "value out of range",
         }

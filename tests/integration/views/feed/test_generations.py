@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from cdc.base.config import Config
 from cdc.contract.record import TableSchema
+from cdc.sink.apply.topics import RebuildOrder
 from cdc.views.store.lmdb_store import LmdbStore
 from cdc.views.store.memory import Contents, MemoryStore
 from cdc.views.store.open import open_store
@@ -173,3 +174,24 @@ def test_waiting_readers_are_told_how_far_it_is(topics: TopicWriter, contents: C
         assert seen.facts.view.rows == 100
         assert before <= seen.facts.view.began_at <= time.time()
         assert seen.facts.view.targets == {}, "it is there"
+
+
+def test_a_view_whose_topic_lacks_rows(topics: TopicWriter) -> None:
+    """It answers, and says that rows are missing; a generation that is read beside it takes over all the same."""
+    items, contents = topics.table("items", id="int4", v="int4"), Contents()
+    with topics.kafka_transaction():
+        topics.define(items)
+        topics.upsert(items, {"id": 1, "v": 0}, 10, 1)
+        topics.delete(items, {"id": 2}, 10, 2)
+        topics.progress(11, items=1)
+    with running(view_config(topics), contents) as view:
+        seen = view.wait_for_state("public.items", "degraded")
+        assert "in quarantine" in seen.table.reason
+        assert (len(seen.rows), seen.table.is_shown, seen.table.is_current) == (1, True, True)
+    with running(view_config(topics), contents, RebuildOrder(everything=True)) as view:
+        eventually(lambda: view.look("public.items").table.generation == 2, 30)
+        assert view.wait_for_state("public.items", "degraded").table.filling == 0
+        with topics.kafka_transaction():
+            topics.upsert(items, {"id": 2, "v": 0}, 20, 1)
+            topics.progress(21)
+        assert len(view.wait_for_state("public.items", "exact").rows) == 2

@@ -15,6 +15,7 @@ from typing import BinaryIO, NamedTuple
 import httpx
 import pytest
 
+from cdc.base.web.problem import Headers
 from cdc.views.http import http
 from cdc.views.http.application import Service
 from tests.integration.views.http.conftest import Serve, serving
@@ -81,8 +82,8 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     seen: list[bool] = []
     real = Service.at_once
 
-    def spied(self: Service, scope: object) -> object:
-        answer = real(self, scope)  # type: ignore[arg-type]  # the scope is a plain dictionary here
+    def spied(self: Service, method: bytes, path: bytes, headers: Headers) -> object:
+        answer = real(self, method, path, headers)
         seen.append(answer is not None)
         return answer
 

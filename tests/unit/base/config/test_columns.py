@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from cdc.base.config import Config, load
 from cdc.base.config.source_tables import ColumnsConfig
+from cdc.base.errors import ConfigError
 
 _SALT = "0123456789abcdef"
 
@@ -38,3 +41,17 @@ def test_a_salt_is_a_secret_wherever_it_comes_from(tmp_path: Path) -> None:
         assert config.source.salt.get_secret_value() == _SALT
         assert _SALT in config.secrets()
         assert _SALT not in repr(config)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("publication_mode: all_tables}", "makes one that cannot filter rows"),
+        ("publication: p}\nsnapshot: {mode: never}", r"which snapshot\.mode: never forbids"),
+    ],
+)
+def test_conditions_need_a_filter_and_a_reading(tmp_path: Path, more: str, said: str) -> None:
+    path = tmp_path / "cdc.yaml"
+    path.write_text(f"name: a\nkafka: {{bootstrap: k}}\nsource: {{dsn: host=db, rows: {{public.t: 'a = 1'}}, {more}\n")
+    with pytest.raises(ConfigError, match=said):
+        load(path, {})

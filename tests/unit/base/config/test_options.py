@@ -56,10 +56,12 @@ DEFAULTS = {
     "source.exclude": (),
     "source.keys": {},
     "source.outbox": {},
+    "source.messages": {},
     "source.streaming": False,
     "source.on_gap": "fail",
     "snapshot.mode": "initial",
     "snapshot.parallel": 2,
+    "snapshot.wait_for_sink": True,
     "snapshot.dsn": None,
     "snapshot.password": None,
     "snapshot.password_file": None,
@@ -131,6 +133,7 @@ ACCEPTED = [
     ("snapshot.mode", "never"),
     ("snapshot.mode", "when_needed"),
     ("snapshot.parallel", 16),
+    ("snapshot.wait_for_sink", False),
     ("kafka.bootstrap", "kafka-1:9092,kafka-2:9092"),
     ("kafka.options", {"linger.ms": 5, "compression.type": "lz4", "socket.nagle.disable": True, "x": 0.5}),
     ("topics.partitions", 1),
@@ -192,6 +195,7 @@ REFUSED = [
     ("snapshot.mode", "always", "should be 'initial', 'never' or 'when_needed'; found 'always'"),
     ("snapshot.parallel", 0, "should be greater than or equal to 1; found 0"),
     ("snapshot.parallel", 17, "should be less than or equal to 16; found 17"),
+    ("snapshot.wait_for_sink", "maybe", "should be a valid boolean"),
     ("snapshot.dsn", "", "must not be empty; found ********"),
     ("snapshot.password", "x", "a password is given without a dsn"),
     ("source.publication_mode", "some", "should be 'filtered', 'all_tables' or 'disabled'; found 'some'"),
@@ -209,6 +213,15 @@ REFUSED = [
     ("source.outbox", {"public.o": {"payload": "x" * 64}}, "write at most 63 bytes"),
     ("source.outbox", {"public.o": {"headers": {"id": "id"}}}, 'header "id" is written already'),
     ("source.outbox", {"public.o": {"delete": True}}, "delete"),
+    ("source.messages", {"orders": {}}, "source.messages.orders.topic"),
+    ("source.messages", {"orders": {"topic": "a b"}}, "write 1 to 249 letters, digits, dots"),
+    ("source.messages", {"orders": {"topic": "shop.x"}}, 'orders → "shop.x" may collide with the topic of a table'),
+    ("source.messages", {"orders": {"topic": "t", "content": "avro"}}, "should be 'raw' or 'json'; found 'avro'"),
+    ("source.messages", {"orders": {"topic": "t", "key": "k"}}, "key"),
+    ("source.messages", {" ": {"topic": "t"}}, "must not be empty"),
+    ("source.messages", {"x" * 201: {"topic": "t"}}, "write at most 200 characters"),
+    ("source.messages", {"cdc": {"topic": "t"}}, "cdc emits messages with this prefix itself"),
+    ("source.messages", {"cdc-proof": {"topic": "t"}}, "cdc emits messages with this prefix itself"),
     ("source.keys", {"audit": ["id"]}, "source.keys.audit: write schema.table, for instance public.orders"),
     ("source.keys", {"public.audit": []}, "public.audit: list each key column once, at least one; got []"),
     ("source.keys", {"public.audit": ["a", "a"]}, "list each key column once"),
@@ -267,6 +280,11 @@ REFUSED = [
     ("sink", {"url": "sqlite:///a.db", "password": "x"}, "a password is given, but a replica in a file needs none"),
     ("sink", {"url": "mariadb+pymysql://u@h/d", "schema": "m"}, "url names the only database of the replica; prefix"),
     ("sink", {"url": "sqlite:///a.db", "schema": "m"}, "SQLite has no schemas; prefix sets tables apart"),
+    (
+        "sink",
+        {"url": "sqlite:///a.db", "quarantine": {"public.t": {}}},
+        "only a replica on PostgreSQL puts rows aside that it refuses",
+    ),
     ("sink.schema", "", "must not be empty"),
     ("sink.schema", "x" * 64, "write at most 63 bytes"),
     ("sink.prefix", "x" * 64, "write at most 63 bytes"),
@@ -417,6 +435,16 @@ def test_an_outbox_does_not_go_with(tmp_path: Path, key: str, value: Any, said: 
         load(path, {})
 
 
+def test_messages_need_kafka_transactions_and_a_prefix_may_begin_as_ours(tmp_path: Path) -> None:
+    path = tmp_path / "cdc.yaml"
+    content = {**BASE, "source": {**BASE["source"], "messages": {"cdcatalog": {"topic": "t"}}}}
+    path.write_text(yaml.safe_dump(content))
+    assert load(path, {}).source.messages["cdcatalog"].content == "raw"
+    path.write_text(yaml.safe_dump(content | {"delivery": "idempotent"}))
+    with pytest.raises(ConfigError, match=r"source\.messages needs delivery: transactional"):
+        load(path, {})
+
+
 def test_the_password_of_redis_is_kept_from_the_logs(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("hunter2\n")
     path = tmp_path / "cdc.yaml"
@@ -490,60 +518,6 @@ def test_a_gap_cannot_be_healed_where_no_snapshot_may_be_taken(tmp_path: Path) -
     path.write_text(yaml.safe_dump(content))
     with pytest.raises(ConfigError, match=r"on_gap: rebackfill publishes tables again, which snapshot\.mode: never"):
         load(path, {})
-
-
-@pytest.mark.parametrize(
-    "topics",
-    [{"format": "json-schema"}, {"format": "protobuf"}, {"formats": {"public.a": "avro"}}, {"key_format": "avro"}],
-)
-def test_a_format_with_schemas_needs_a_registry(tmp_path: Path, topics: dict[str, Any]) -> None:
-    path = tmp_path / "cdc.yaml"
-    path.write_text(yaml.safe_dump(BASE | {"topics": topics, "registry": None}))
-    with pytest.raises(
-        ConfigError,
-        match=r"(avro|json-schema|protobuf) needs a registry that keeps the schemas; add registry: \{url: …\}",
-    ):
-        load(path, {})
-
-
-def test_a_table_may_have_another_format(tmp_path: Path) -> None:
-    path = tmp_path / "cdc.yaml"
-    path.write_text(yaml.safe_dump(BASE | {"topics": {"format": "avro", "formats": {"public.a": "json"}}}))
-    topics = load(path, {}).topics
-    assert (topics.format_of("public.a"), topics.format_of("public.b")) == ("json", "avro")
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        ({"topics": {"format": "protobuf"}}, r"is written in JSON or Avro, and not in protobuf; set topics\.format"),
-        ({"topics": {"formats": {"public.a": "json-schema"}}}, r"JSON or Avro, and not in json-schema"),
-        (
-            {"topics": {"format": "avro"}, "debezium": {"schemas_enable": True}},
-            r"debezium\.schemas_enable puts a schema into each value in JSON",
-        ),
-        (
-            {"topics": {"key_format": "avro"}},
-            r"debezium has keys in JSON: leave out topics\.key_format",
-        ),
-        ({"topics": {"history": ["public.a"]}}, r"a history cannot hold envelopes: leave out topics\.history"),
-        ({"topics": {"beyond": "text"}}, r"topics\.beyond: text has no place in Debezium's types"),
-        ({"delivery": "idempotent"}, r"topics\.envelope: debezium needs delivery: transactional"),
-    ],
-)
-def test_what_an_envelope_does_not_go_with(tmp_path: Path, more: dict[str, Any], said: str) -> None:
-    path = tmp_path / "cdc.yaml"
-    topics = {"envelope": "debezium", **more.get("topics", {})}
-    path.write_text(yaml.safe_dump(BASE | more | {"topics": topics}))
-    with pytest.raises(ConfigError, match=said):
-        load(path, {})
-
-
-def test_an_envelope_may_be_in_avro(tmp_path: Path) -> None:
-    path = tmp_path / "cdc.yaml"
-    topics = {"envelope": "debezium", "format": "avro", "formats": {"public.a": "json"}}
-    path.write_text(yaml.safe_dump(BASE | {"topics": topics}))
-    assert load(path, {}).topics.format == "avro"
 
 
 def test_a_history_needs_kafka_transactions(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from cdc.contract.change import UNCHANGED_TOAST, Column, Relation, ReplicaIdenti
 from cdc.kafka.brokers import BrokerAdmin
 from cdc.kafka.publish import transactional
 from cdc.kafka.publish.publisher import KafkaPublisher
-from cdc.kafka.replay import pulse
+from cdc.kafka.replay import backlog, pulse
 from cdc.lab.demo import probes
 from cdc.ops.dashboard.board import Board
 from cdc.sink.apply.session import ReplicaJobs
@@ -90,6 +90,14 @@ def pulse_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pulse, "BrokerAdmin", boom)
     stop = threading.Event()
     with pulse.BrokerPulse(CONFIG.kafka.client_options(), "shop.__progress", stop):
+        assert stop.wait(10)
+
+
+def offsets_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backlog, "open_consumer", boom)
+    stop = threading.Event()
+    with backlog.StoredOffsets(CONFIG.kafka.client_options(), "shop", stop) as offsets:
+        offsets.store({("shop.public.t", 0): 1})
         assert stop.wait(10)
 
 
@@ -167,7 +175,7 @@ def progress_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def rereader_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rereader, "connect", boom)
-    running = rereader.Rereader({}, application_name="")
+    running = rereader.Rereader({}, "", application_name="")
     try:
         running.read(Rows(TABLE, ((b"1", UNCHANGED_TOAST),), (7,), ((b"1",),)), None, 10)
     finally:
@@ -235,6 +243,7 @@ ENDS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "cdc/bridge/source/giving_up.py": stop_watch_ends,
     "cdc/base/daemon/http.py": http_server_ends,
     "cdc/base/daemon/wait_log.py": wait_log_ends,
+    "cdc/kafka/replay/backlog.py": offsets_end,
     "cdc/kafka/replay/pulse.py": pulse_ends,
     "cdc/sink/postgres/locks.py": lock_watch_ends,
     "cdc/bridge/backfill/readers.py": reader_ends,

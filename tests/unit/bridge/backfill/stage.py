@@ -143,12 +143,15 @@ class World:
         self.records: list[tuple[str, bytes, bytes | None, bytes]] = []
         self.buried: list[tuple[str, int, bytes, bytes]] = []
         self.notes: list[tuple[bytes, bytes | None]] = []
+        self.given_up: list[tuple[str | bytes, ...]] = []
         self.progress: list[BackfillProgress] = []
         self.journal: list[object] = []
         self.ends = (3, 4)
         self.sweeps: list[Ghosts] = []
         self.begun: list[Ghosts] = []
         self.wal = LSN(100)
+        self.sink_is_overtaken = False
+        self.rows_for_sink = 0
 
     def tables(self) -> dict[str, tuple[TableInfo, str]]:
         return {f"public.{name}": (info, topic_of(name)) for name, info in self.infos.items()}
@@ -167,6 +170,10 @@ class World:
 
     def bury(self, topic: str, partition: int, key: bytes, header: bytes) -> None:
         self.buried.append((topic, partition, key, header))
+
+    def give_up(self, topic: str, keys: Sequence[bytes], header: bytes) -> int:
+        self.given_up += [(topic, *keys)]
+        return len(keys)
 
     def note(self, key: bytes, value: bytes | None) -> None:
         self.notes.append((key, value))
@@ -190,6 +197,12 @@ class World:
 
     def flush_wal(self) -> None:
         self.journal.append("flush WAL")
+
+    def is_sink_overtaken(self, topic: str) -> bool:
+        return self.sink_is_overtaken and topic in map(topic_of, self.infos)
+
+    def sink_gets(self, rows: int) -> None:
+        self.rows_for_sink += rows
 
 
 class Stage:

@@ -62,6 +62,7 @@ class Around(World):
         self.requests: list[BackfillRequest] = []
         self.repairs: list[RepairRequest] = []
         self.definitions: list[TableSchema] = []
+        self.withheld: set[str] = set()
         self.made: list[tuple[Any, ...]] = []
         self.boxes: list[tuple[Any, ...]] = []
         monkeypatch.setattr(start, "topic_ends", lambda admin, topic: {(topic, 0): 5} if admin == "admin" else {})
@@ -71,7 +72,11 @@ class Around(World):
 
     @property
     def registry(self) -> Any:
-        return SimpleNamespace(successions=Successions(self.definitions), tables=[*self.infos.values()])
+        return SimpleNamespace(
+            successions=Successions(self.definitions),
+            tables=[*self.infos.values()],
+            rows=SimpleNamespace(withholds=lambda namespace, name, table: table in self.withheld),
+        )
 
     def published(self, admin: str, topic: str, key: bytes) -> Published:
         assert (admin, topic, key) == ("admin", "shop.__progress", b'{"stream":"cdc_shop"}')
@@ -135,6 +140,18 @@ def test_a_table_that_is_done_is_left_alone(around: Around) -> None:
     assert around.put() == {}
     assert "running" not in around.journal
     assert around.stream.unseen == set()
+
+
+def test_a_table_that_is_withheld_is_read_by_something(around: Around) -> None:
+    """Its changes are published from that reading on: a new one if none is under way."""
+    around.definitions.append(definition())
+    around.withheld.add("public.t")
+    around.backfills.append(done(state="failed", reason="no right"))
+    begun = around.put()["public.t"]
+    assert (begun.state, begun.sweep) == ("waiting", True)
+    around.backfills[:] = [begun]
+    around.progress.clear()
+    assert around.put() == {}
 
 
 @pytest.mark.parametrize(
@@ -281,7 +298,7 @@ class TestSurroundings:
         monkeypatch.setattr(start, "BrokerAdmin", lambda options: {"admin of": options["bootstrap.servers"]})
         monkeypatch.setattr(start, "topic_ends", ends)
         monkeypatch.setattr(start, "Sweep", lambda *args: args)
-        publisher: Any = SimpleNamespace(produce=produce, produce_all="all", bury="bury")
+        publisher: Any = SimpleNamespace(produce=produce, produce_all="all", bury="bury", quarantine=None)
         sql: Any = object()
         return BridgeSurroundings(CONFIG, sql, registry, publisher, beginnings, lambda _: None)
 
@@ -320,4 +337,4 @@ class TestSurroundings:
 
     def test_a_topic_is_asked_for_its_ends_and_its_ghosts(self, made: BridgeSurroundings) -> None:
         assert made.end_offsets("t") == (5, 6)
-        assert made.ghosts("t", (1, 2)) == (made.admin, "t", (1, 2))  # type: ignore[comparison-overlap]  # a stand-in
+        assert made.ghosts("t", (1, 2)) == (made.admin, "t", (1, 2), ())  # type: ignore[comparison-overlap]  # a stand-in

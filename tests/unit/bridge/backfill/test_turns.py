@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,8 @@ from cdc.bridge.backfill.plan import CHUNK_BLOCKS
 from cdc.bridge.backfill.tasks import ChunkTask, ViewTask
 from cdc.bridge.capture.chunk import Chunk
 from cdc.contract.record import BackfillOptions
-from tests.unit.bridge.backfill.stage import HEAP, TWO_CHUNKS, Clock, Stage, request, rows, started
+from tests.support.topic_writer import FIRST_BACKFILL
+from tests.unit.bridge.backfill.stage import HEAP, TWO_CHUNKS, Clock, Stage, request, rows, started, topic_of
 
 SLOW = BackfillOptions(rate=2)
 
@@ -178,3 +180,22 @@ def test_a_reader_is_asked_for_these_blocks_of_this_heap_and_these_rows() -> Non
         Chunk(table, "public", "partition", 0, CHUNK_BLOCKS, "id > 5"),
         Chunk(table, "public", "partition", CHUNK_BLOCKS, None, "id > 5"),
     ]
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_table_that_is_published_again_waits_for_the_sink(is_whole: bool) -> None:
+    left = replace(FIRST_BACKFILL, table="public.t", topic=topic_of("t"), state="done", whole=is_whole)
+    stage = Stage("t", stored={"public.t": left})
+    stage.ask(request("start", "t"))
+    stage.step()
+    stage.look(("t", 1, 10))
+    stage.step()
+    chunk = stage.chunk()
+    stage.world.sink_is_overtaken = True
+    stage.bring(chunk, 1, 2)
+    stage.step(3)
+    assert stage.keys("t") == ([] if is_whole else rows(1, 2))
+    stage.world.sink_is_overtaken = False
+    stage.step(3)
+    assert stage.keys("t") == rows(1, 2)
+    assert stage.world.rows_for_sink == 2

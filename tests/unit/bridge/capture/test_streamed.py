@@ -14,12 +14,15 @@ from typing import IO
 
 import pytest
 
-from cdc.base.errors import DecodeError, SpillError
+from cdc.base.errors import DecodeError, SourceUndecodable, SpillError
+from cdc.base.lsn import LSN
 from cdc.bridge.capture.spill import Spill
 from cdc.bridge.capture.streamed import StreamedTransactions
 from cdc.bridge.decode.pgoutput import PgOutputDecoder
 from cdc.bridge.decode.walsender import XLOG_DATA_HEADER_BYTES
+from cdc.bridge.decoding import Decoding
 from cdc.contract.change import Begin, Commit, Insert, Relation
+from cdc.contract.record import Progress, SourceIdentity
 from tests.golden.files import MAJORS, messages
 from tests.support.streaming_server import Server, frame, in_reads
 
@@ -244,3 +247,26 @@ def test_nothing_is_left_in_the_directory(tmp_path: Path, monkeypatch: pytest.Mo
     spill.extend([change(7, b"a")])
     assert list(tmp_path.iterdir()) == []
     spill.close()
+
+
+def told(xid: int, content: bytes) -> bytes:
+    """A logical message in a block, which names the transaction whatever subtransaction emitted it."""
+    return frame(b"M" + struct.pack(">I", xid) + content)
+
+
+def test_a_savepoint_that_is_rolled_back_after_messages_ends_the_stream() -> None:
+    """Nobody can tell which of them are gone. Messages after a rollback, and of other transactions, do no harm."""
+    stop, abort = frame(b"E"), frame(b"A" + struct.pack(">II", 7, 8))
+    harmless = [start(7), change(8, b"gone"), stop, start(9), told(9, b"m"), stop, abort, start(7), told(7, b"m"), stop]
+    socket, disk = Socket([harmless, [start(7), change(8, b"row"), stop, abort]]), Disk()
+    streamed = StreamedTransactions(socket.read, socket.live, disk.spill)
+    with closing(streamed):
+        streamed.read(512)
+        with pytest.raises(
+            SourceUndecodable, match="transaction 7 rolled back a savepoint after logical messages"
+        ) as e:
+            streamed.read(512)
+    assert e.value.is_of_streaming
+    decoding = Decoding("slot", streaming=True)
+    assert decoding.failed(e.value, Progress(LSN(1), None, 0, SourceIdentity("7", 1, 5))) is e.value
+    assert not decoding.streaming

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cdc.base.lsn import LSN
 from cdc.bridge.encode import TableEncoder
-from cdc.bridge.order.held import MAX_HELD, MAX_HELD_BYTES, Held, StreamStanding
+from cdc.bridge.order.held import MAX_HELD, MAX_HELD_BYTES, Held, RowPlace, StreamStanding
 from cdc.bridge.order.needs import Filled, Unfilled
 from cdc.contract.change import UNCHANGED_TOAST, Column, Relation, ReplicaIdentity
 from cdc.contract.record import Ready
@@ -29,7 +29,7 @@ def record(value: bytes | None = None) -> Ready:
 
 def hold(held: Held, seq: int, cell: bytes = b"1", old_key: bytes | None = None) -> None:
     """A row whose document is to be read again."""
-    held.add_row(STANDING, seq, record(), table=TABLE, row=(cell, UNCHANGED_TOAST), xid=7, old_key=old_key)
+    held.add_row(STANDING, RowPlace(seq, 0), record(), table=TABLE, row=(cell, UNCHANGED_TOAST), xid=7, old_key=old_key)
 
 
 def is_full(held: Held) -> bool:
@@ -65,13 +65,13 @@ def test_the_first_change_says_where_progress_ends() -> None:
     held = Held()
     hold(held, 3)
     held.add(record(b"value"))
-    assert held.first == (STANDING, 3)
+    assert held.first == (STANDING, RowPlace(3, 0))
     held.rows()
     assert held.release() == [], "what was only asked for waits"
     held.answer([Unfilled.GONE])
     hold(held, 4)
     assert held.release() == [record(b"value")]
-    assert held.first == (STANDING, 4)
+    assert held.first == (STANDING, RowPlace(4, 0))
 
 
 def test_rows_are_asked_for_with_both_of_their_keys() -> None:

@@ -9,7 +9,7 @@ import pytest
 from cdc.bridge.order.succession import Successions, shape_change
 from cdc.contract.change import Column, Relation, ReplicaIdentity
 from cdc.contract.key_identity import key_change
-from cdc.contract.record import ColumnForm, DebeziumModes, SchemaColumn, TableSchema, WrittenSchema
+from cdc.contract.record import ColumnForm, DebeziumModes, RowRule, SchemaColumn, TableSchema, WrittenSchema
 from cdc.contract.schema import numbered, parse_schema, schema_value
 
 TOPIC = "shop.public.t"
@@ -62,6 +62,24 @@ def test_new_beginnings() -> None:
     assert cause(written("b", relation_id=8)) == "object"
     successions.wrote(written("ab", topic="shop.public.renamed"))
     assert cause(written("ab")) == "return"
+
+
+def test_another_condition_begins_the_topic_anew() -> None:
+    """The first one, too: what the stream brings may be from before it."""
+    one, other = RowRule("(n > 1)", 5), RowRule("(n > 2)", 5)
+    filtered = replace(written("ab"), rows=one)
+    assert Successions().new_beginning(written("ab")) is None
+    first = Successions().new_beginning(filtered)
+    assert first == ("first", "its rows are chosen by a condition, so they are read before changes are published")
+    successions = Successions([filtered])
+    why_anew = "the publication got its condition anew, and may have let other rows through for a while"
+    assert successions.new_beginning(filtered) is None
+    for rows, why in (
+        (other, "its rows are chosen by (n > 2) now, but its topic was written by (n > 1)"),
+        (None, "its rows are chosen by no condition now, but its topic was written by (n > 1)"),
+        (one._replace(entry=6), why_anew),
+    ):
+        assert successions.new_beginning(replace(filtered, rows=rows)) == ("rules", why)
 
 
 def test_another_format_begins_the_topic_anew() -> None:

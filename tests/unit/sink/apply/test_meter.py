@@ -24,7 +24,7 @@ def report(*states: str) -> CutReport:
         str(number): ReplicaTable(str(number), f"public.t{number}", state, None, 0)
         for number, state in enumerate(states)
     }
-    return CutReport(progress, True, {}, tables)
+    return CutReport(progress, True, {}, tables, {})
 
 
 def test_it_is_said_once_when_all_tables_are_exact_with_the_time_it_took() -> None:

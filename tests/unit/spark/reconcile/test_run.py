@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from cdc.contract.jobspec.deployment import JobColumn, JobTable, KafkaSettings, PostgresSettings, SparkSettings, Stream
+from cdc.contract.jobspec.deployment import (
+    JobColumn,
+    JobTable,
+    KafkaSettings,
+    LakeSettings,
+    PostgresSettings,
+    SparkSettings,
+    Stream,
+)
 from cdc.contract.jobspec.reconcile import ReconcileJob
 from cdc.spark.errors import JobError
 from cdc.spark.reconcile.identity import identity_of, read_identity, refuse_another, write_identity
@@ -71,6 +79,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "--columns": {"columns": {"public.client": ("city",)}},
     "--passes": {"passes": 2},
     "--replica": {"replica": SERVER},
+    "--lake": {"replica": LakeSettings(system="delta", path="/lake")},
     "--state": {"state": "/kept"},
     "the source": {"source": SERVER.model_copy(update={"database": "e"})},
     "the bridge": {"stream": Stream(name="t", slot="another")},

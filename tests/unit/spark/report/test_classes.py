@@ -7,8 +7,12 @@ from pydantic import ValidationError
 
 from cdc.spark.reconcile.summary import not_identical
 from cdc.spark.reconcile.verdict import KeyClass
+from cdc.spark.report.html import as_html
+from cdc.spark.report.junit import as_junit
 from cdc.spark.report.model import Counts, ReplicaCounts, Side, by_class
+from cdc.spark.report.text import as_text
 from cdc.spark.report.words import CLASS, MEANING
+from tests.support import reports
 
 
 @pytest.mark.parametrize("kind", KeyClass)
@@ -23,9 +27,9 @@ def test_a_replica_too_and_a_class_that_it_cannot_have_ends_the_run(kind: KeyCla
     found = not_identical({kind: 1}, "replica")
     if kind is KeyClass.FOREIGN:
         with pytest.raises(ValidationError, match="foreign"):
-            ReplicaCounts(table="t", lsn="0/1", **found)
+            ReplicaCounts(kind="replica", table="t", lsn="0/1", **found)
     else:
-        counts = ReplicaCounts(table="t", lsn="0/1", **found)
+        counts = ReplicaCounts(kind="replica", table="t", lsn="0/1", **found)
         assert (counts.differences > 0) == kind.is_difference
 
 
@@ -34,3 +38,16 @@ def test_every_class_has_its_words(side: Side) -> None:
     names = not_identical(dict.fromkeys(KeyClass, 1), side)
     assert names.keys() <= CLASS.keys()
     assert CLASS.keys() == MEANING.keys()
+
+
+def test_a_lake_is_called_a_lake_in_every_view() -> None:
+    lake = ReplicaCounts(kind="lake", table="/lake/t.orders", lsn="0/1", version=17, rows=5, missing_in_replica=2)
+    report = reports.report(reports.different_table(replica=lake, samples=()))
+    text, page, junit = " ".join(as_text(report).split()), as_html(report), as_junit(report)
+    assert "DIFFERENT public.orders -> lake /lake/t.orders: 2 of 2 keys differ at LSN 0/1 (version 17)" in text
+    assert "2 missing in lake" in text
+    assert "topic = lake /lake/t.orders" in junit
+    for said in ("Topic and lake", "missing in lake", "/lake/t.orders at LSN 0/1 (version 17)", "in topics and lake"):
+        assert said in page
+    for view in (text, junit):
+        assert "replica" not in view, view

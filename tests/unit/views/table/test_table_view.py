@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -34,6 +35,16 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 def shown(page: Page) -> list[tuple[str, int]]:
     return [(found["region"], found["id"]) for found in (json.loads(each.row) for each in page.rows)]
+
+
+def test_an_answer_says_that_the_view_fell_behind_although_nothing_was_committed(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Filled(store).put(row("eu", 7), caught_up_at=NOW)
+    view = TableView(store)
+    for late_s, state in ((0, "exact"), (60, "exact"), (61, "behind"), (3600, "behind"), (30, "exact")):
+        monkeypatch.setattr(time, "time", lambda late_s=late_s: NOW + late_s)
+        assert view.get("public.items", ["eu", 7]).evidence.state == state, late_s
 
 
 def test_a_row_is_found_by_its_key_with_its_evidence(store: Store) -> None:

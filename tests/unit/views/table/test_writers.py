@@ -14,7 +14,7 @@ from cdc.contract.header import DELETE, UPDATE, HeaderStamp, of_no_row
 from cdc.contract.ports import CutStanding, StoredRecord
 from cdc.contract.record import Progress, SchemaColumn, SourceIdentity, TableSchema
 from cdc.contract.table_states import TableState
-from cdc.views.query.evidence import etag
+from cdc.views.query.evidence import row_headers
 from cdc.views.store.memory import MemoryStore
 from cdc.views.table.answers import Range
 from cdc.views.table.facts import KeyColumn, TableFacts, encode, read_facts
@@ -143,7 +143,8 @@ def test_the_row_of_another_table_is_another_version_wherever_it_lies() -> None:
     assert before.row is not None
     assert after.row is not None
     assert (before.row.row, before.row.offset) == (b'{"id":1,"color":"x.public.items"}', after.row.offset)
-    assert etag(before.row, before.evidence) != etag(after.row, after.evidence)
+    tag, _ = row_headers(before.row, before.evidence, 0.0)
+    assert tag != row_headers(after.row, after.evidence, 0.0)[0]
 
 
 def test_a_table_that_comes_back_is_another_one() -> None:

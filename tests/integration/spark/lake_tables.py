@@ -1,8 +1,9 @@
-"""Delta tables as a reader without Spark sees them, and what a source has that they have to equal."""
+"""Delta and Iceberg tables as a reader without Spark sees them, and what a source has that they have to equal."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -10,6 +11,8 @@ from typing import Any, TypeAlias
 import deltalake
 import pyarrow
 from psycopg import sql
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
 
 from cdc.contract.jobspec.mirror import MirrorJob
 from cdc.spark.mirror.cut_log import NAME
@@ -21,10 +24,24 @@ NamedRow: TypeAlias = tuple[tuple[str, str], ...]
 
 def rows_in(folder: Path, version: int | None = None) -> list[dict[str, Any]]:
     """The rows of a table, as of a version."""
+    if (folder.parent / "catalog.db").exists():
+        with iceberg_table(folder) as iceberg:
+            scanned: list[dict[str, Any]] = iceberg.scan(snapshot_id=version).to_arrow().to_pylist()
+            return scanned
     table = deltalake.DeltaTable(folder, version=version)
     found = deltalake.QueryBuilder().register("held", table).execute("SELECT * FROM held").read_all()
     rows: list[dict[str, Any]] = pyarrow.table(found).to_pylist()
     return rows
+
+
+@contextmanager
+def iceberg_table(folder: Path) -> Iterator[Table]:
+    """A table of the catalog beside its folder."""
+    catalog = SqlCatalog("cdc", uri=f"sqlite:///{folder.parent / 'catalog.db'}")
+    try:
+        yield catalog.load_table(("cdc", folder.name))
+    finally:
+        catalog.engine.dispose()
 
 
 def texts_in(folder: Path, version: int | None = None) -> list[tuple[str | None, ...]]:

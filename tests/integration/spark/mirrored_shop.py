@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,9 +19,19 @@ import deltalake
 
 from cdc.base.lsn import LSN
 from cdc.contract.jobspec.mirror import MirrorJob
-from tests.integration.spark.delta_tables import NamedRow, cuts_in, named_in, named_of, rows_in, texts_in, texts_of
+from tests.integration.spark.lake_tables import (
+    NamedRow,
+    cuts_in,
+    iceberg_table,
+    named_in,
+    named_of,
+    rows_in,
+    texts_in,
+    texts_of,
+)
 from tests.support.deployment import Deployment
 from tests.support.servers import Database
+from tests.support.spark_jvm import SHARED
 
 TABLES: Final = ("public.client", "public.entry", "public.Größe")
 SCHEMA: Final = """
@@ -56,8 +66,15 @@ _ALTERED: Final = (
     'ALTER TABLE "Größe" ADD at timestamp; UPDATE "Größe" SET at = \'-infinity\' WHERE a < 9;',
     "ALTER TABLE client ALTER amount TYPE numeric; UPDATE client SET amount = 1e30 WHERE id < 9;",
 )
-"""What a transaction may do besides, in turn; from the last one on the table is truncated again and again."""
-_TRUNCATED: Final = 2
+"""What a transaction may do besides, in turn."""
+_ALTERED_LATER: Final = (
+    "TRUNCATE entry; INSERT INTO entry SELECT n, n, {0} FROM generate_series(0, 100) n;",
+    'TRUNCATE "Größe"; INSERT INTO "Größe" SELECT n, \'{0}\', true FROM generate_series(0, 30) n;',
+    "TRUNCATE client, entry; INSERT INTO client (id, name) SELECT n, '{0}' FROM generate_series(0, 30) n;"
+    "INSERT INTO entry VALUES (0, 0, {0});",
+    'ALTER TABLE "Größe" ADD IF NOT EXISTS c{1} int; UPDATE "Größe" SET c{1} = {0};',
+)
+"""What it may do when all of these were done, again and again."""
 
 
 @dataclass
@@ -75,11 +92,12 @@ class Changes:
 
     def make(self) -> None:
         """The next one."""
-        number, also = len(self.after) + 1, ""
+        number, turn, also = len(self.after) + 1, 0, ""
         if self.alter_every and number % self.alter_every == 0:
             turn = number // self.alter_every - 1
-            also = _ALTERED[turn if turn < len(_ALTERED) else _TRUNCATED].format(number)
-        self.database.execute(_CHANGE.format(number, also))
+            later = turn - len(_ALTERED)
+            also = _ALTERED[turn] if later < 0 else _ALTERED_LATER[later % len(_ALTERED_LATER)]
+        self.database.execute(_CHANGE.format(number, also.format(number, turn % 7)))
         if self.alter_every:
             self.rows.append({each: self._kept(each) for each in TABLES})
         ((text,),) = self.database.execute("SELECT pg_current_wal_insert_lsn()::text")
@@ -91,7 +109,7 @@ class Changes:
         stop = threading.Event()
 
         def make() -> None:
-            while not stop.wait(0.2 if self.alter_every else 0.05):
+            while not stop.wait(0.5 if self.alter_every else 0.05):
                 self.make()
 
         thread = threading.Thread(target=make)
@@ -141,7 +159,7 @@ def assert_cuts(job: MirrorJob, changes: Changes) -> int:
         cuts.setdefault(row["cut"], []).append(row)
     exact = [rows for rows in cuts.values() if all(row["is_exact"] for row in rows)]
     for rows in exact:
-        numbers = {_number(Path(job.path), row) for row in rows}
+        numbers = numbers_at(job, rows)
         assert len(numbers) == 1, (numbers, rows)
         assert numbers <= changes.before(LSN.parse(rows[0]["lsn"])), (numbers, rows)
         (number,) = numbers
@@ -149,6 +167,11 @@ def assert_cuts(job: MirrorJob, changes: Changes) -> int:
             found = named_in(Path(job.path) / row["folder"], row["version"])
             assert found == changes.rows[number - 1][row["table"]], (number, row)
     return len(exact)
+
+
+def numbers_at(job: MirrorJob, cut: Sequence[dict[str, Any]]) -> set[int]:
+    """The numbers of the transactions that the tables show at a cut; one, if it is exact."""
+    return {_number(Path(job.path), row) for row in cut}
 
 
 def _number(lake: Path, row: dict[str, Any]) -> int:
@@ -163,6 +186,9 @@ def batches(job: MirrorJob) -> int:
     count = 0
     for table in job.tables:
         folder = Path(job.path) / table.topic
+        if job.format == "iceberg":
+            count += _snapshots(folder)
+            continue
         if not deltalake.DeltaTable.is_deltatable(str(folder)):
             continue
         numbers = [
@@ -175,13 +201,28 @@ def batches(job: MirrorJob) -> int:
     return count
 
 
+def _snapshots(folder: Path) -> int:
+    with iceberg_table(folder) as table:
+        told = [json.loads(each.summary.additional_properties["cdc"]) for each in table.snapshots() if each.summary]
+    numbers = [each["position"]["batch"] for each in told]
+    assert numbers == sorted(numbers), "no batch comes after a later one"
+    return len(set(numbers) - {-1})
+
+
 @contextmanager
-def mirror_process(job: MirrorJob, folder: Path, point: str = "") -> Iterator[subprocess.Popen[bytes]]:
-    """The job in a process of its own, which dies at a crash point; at the end of the block its JVM is killed, too."""
+def mirror_process(
+    job: MirrorJob, folder: Path, point: str = "", *, is_warm: bool = False
+) -> Iterator[subprocess.Popen[bytes]]:
+    """The job in a process of its own, which dies at a crash point; at the end of the block its JVM is killed, too.
+
+    With ``is_warm`` it uses the JVM that commands of tests share. That one does nothing while Python is at a point.
+    """
     document = folder / "job.json"
     document.write_text(job.model_dump_json(), encoding="utf-8")
     command = [sys.executable, "-m", "cdc.spark", "mirror", str(document)]
-    environment = {**os.environ, **({"CDC_CRASHPOINT": point} if point else {})}
+    environment = SHARED.environment() if is_warm else dict(os.environ)
+    if point:
+        environment["CDC_CRASHPOINT"] = point
     with (folder / "mirror.log").open("ab") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
     try:
