@@ -142,3 +142,25 @@ def test_deletes_beside_a_bad_row_are_not_lost(
     deployment.assert_equal("public.orders")
     assert deployment.replica.execute("SELECT count(*) FROM cdc.quarantined_row") == [(0,)]
     deployment.stop()
+
+
+def test_a_bad_row_after_the_key_of_the_table_changed(database: Database, deploy: Deploy) -> None:
+    database.execute("CREATE TABLE orders (id int PRIMARY KEY, v int NOT NULL)")
+    database.execute("INSERT INTO orders SELECT n, n FROM generate_series(1, 30) n")
+    deployment = deploy(source={"on_gap": "rebackfill"}, sink={"quarantine": {"public.orders": {}}})
+    deployment.replica.execute("CREATE TABLE orders (id int PRIMARY KEY, v int CHECK (v <> -5))")
+    deployment.start()
+    deployment.assert_equal("public.orders")
+    database.execute("ALTER TABLE orders DROP CONSTRAINT orders_pkey, ADD PRIMARY KEY (v)")
+    database.execute("UPDATE orders SET id = id + 1000")
+    deployment.wait_mirrored()
+    database.execute(
+        "BEGIN; DELETE FROM orders WHERE v < 9; UPDATE orders SET v = -5 WHERE v = 9;"
+        "UPDATE orders SET id = 100 WHERE v = 10; DELETE FROM orders WHERE v > 25; COMMIT"
+    )
+    deployment.wait_mirrored()
+    query = "SELECT * FROM orders ORDER BY id"
+    wanted = [row for row in database.execute(query) if row[1] != -5]
+    assert deployment.replica.execute(query) == wanted, deployment.sink.tail()
+    assert deployment.replica.execute("SELECT convert_from(key, 'UTF8') FROM cdc.quarantined_row") == [('{"v":-5}',)]
+    deployment.stop()

@@ -201,7 +201,7 @@ def _source(source: SourceStatus | None) -> Document:
             "active_pid": slot.active_pid,
             "waiting_bridges": source.waiting,
             "confirmed_flush_lsn": _lsn(slot.confirmed_flush_lsn),
-            "lag_bytes": slot.lag_bytes,
+            "lag_bytes": _slot_lag_bytes(slot, source),
             "lag_seconds": _slot_lag_s(slot, source),
             "wal_status": slot.wal_status,
             "retained_bytes": slot.retained_bytes,
@@ -212,13 +212,18 @@ def _source(source: SourceStatus | None) -> Document:
     }
 
 
+def _slot_lag_bytes(slot: SlotState, source: SourceStatus) -> int | None:
+    """Returns the distance of the two LSNs that the document shows: slot and WAL were asked one after the other."""
+    return None if slot.confirmed_flush_lsn is None else max(source.wal_lsn - slot.confirmed_flush_lsn, 0)
+
+
 def _slot_lag_s(slot: SlotState, source: SourceStatus) -> float | None:
     """Returns how many seconds the slot is behind; None without a reader, when only the lag in bytes is known.
 
     PostgreSQL measures this when the reader confirms something. For a silent reader it reports 0, so its silence
     counts instead.
     """
-    if slot.lag_bytes == 0:
+    if _slot_lag_bytes(slot, source) == 0:
         return 0.0
     if not slot.active:
         return None

@@ -85,13 +85,15 @@ def debezium_type(sql_type: str, modes: DebeziumModes) -> DebeziumType:
         return _scalar(sql_type, kind, modes)
     element = sql_type.removesuffix("[]")
     found = _scalar(_element_of(element), kind, modes)
+    if found.write is plain:  # as C writes them, which takes elements for any text
+        found = found._replace(write=text)
     is_by_name = element.startswith('"') and element not in ('"char"', '"bit"') and found.read is None
     schema = {"type": "array", "items": {**found.schema, "optional": True}}
     if kind in _NUMBERS:  # written as the topic contract does, unless the array is not flat
         return DebeziumType(_flat(number_array), None, schema, in_c=(InC.NUMBERS, 0))
     # A flat array of what the topic contract has, too, is the same there
     read = None if found.read is None else _array_reader(found.read, delimiter)
-    are_texts = read is None and delimiter == "," and found.write in (text, plain)
+    are_texts = read is None and delimiter == "," and found.write is text
     in_c = (InC.TEXTS if are_texts else InC.OTHER, 0)
     return DebeziumType(_array_writer(found, delimiter, is_by_name=is_by_name), read, schema, in_c=in_c)
 

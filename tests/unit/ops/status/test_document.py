@@ -30,7 +30,7 @@ SLOT = SlotState(
     wal_status="reserved",
     safe_wal_size=None,
     retained_bytes=5_000,
-    lag_bytes=1_000,
+    lag_bytes=1_208,
     invalidation_reason=None,
 )
 SOURCE = SourceStatus(wal_lsn=LSN(10_000), now_us=60_000_000, slot=SLOT, confirm_lag_s=0.25)
@@ -45,6 +45,13 @@ def test_lags_are_measured_by_the_clock_of_the_source():
     assert document["source"]["slot"]["lag_seconds"] == 0.25
     assert (document["topics"]["lag_bytes"], document["topics"]["age_seconds"]) == (1_000, 1.0)
     assert (document["sink"]["lag_bytes"], document["sink"]["lag_seconds"]) == (1_000, 3.0)
+
+
+def test_the_lag_of_the_slot_is_that_of_the_lsns_shown_beside_it():
+    """The slot's own number is of another moment: 208 bytes were written in between."""
+    assert as_document(HEALTHY, now_us=0)["source"]["slot"]["lag_bytes"] == 1_000
+    behind = replace(SOURCE, wal_lsn=LSN(8_999))
+    assert as_document(replace(HEALTHY, source=Part(behind)), now_us=0)["source"]["slot"]["lag_bytes"] == 0
 
 
 def test_a_replica_that_was_level_a_moment_ago_is_not_behind_by_the_minutes_without_a_commit():
@@ -89,7 +96,7 @@ def test_nobody_knows_how_far_a_replica_is_behind_topics_that_are_silent():
 @pytest.mark.parametrize(
     ("slot", "seconds"),
     [
-        (replace(SLOT, lag_bytes=0), 0.0),
+        (replace(SLOT, confirmed_flush_lsn=LSN(10_000)), 0.0),
         (SLOT, 0.25),
         (replace(SLOT, active=False), None),
     ],

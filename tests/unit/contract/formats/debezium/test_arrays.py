@@ -40,3 +40,7 @@ def test_others_are_converted_back(sql_type: str, cell: bytes) -> None:
     assert read is not None
     assert written != converter_of(sql_type)(cell)
     assert read(written) == converter_of(sql_type)(cell)
+
+
+def test_elements_of_any_type_are_escaped() -> None:
+    assert debezium_type("uuid[]", DebeziumModes()).write(b"{00\x1000,11}") == b'["00\\u001000","11"]'
