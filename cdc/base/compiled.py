@@ -19,6 +19,7 @@ from typing import Any, Final
 
 TWINS: Final = (
     "cdc.bridge.backfill._lines",
+    "cdc.contract._hiding",
     "cdc.contract.formats._avro_rows",
     "cdc.contract.formats._json_rows",
     "cdc.contract.formats._objects",

@@ -9,6 +9,7 @@ from functools import cached_property
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
+from cdc.base.compiled import twin
 from cdc.base.errors import ConfigError, EncodeError
 from cdc.contract.change import UNCHANGED_TOAST, Column, Relation, Row
 from cdc.contract.formats.format import NOT_ENCODABLE, RowWriter
@@ -70,12 +71,14 @@ class HidingWriter:
     """
 
     bare_template = None
-    compiled = None
-    """The writers in C take the stream's rows as they are, so a table with rules is encoded in Python."""
 
     def __init__(self, writer: RowWriter, hiding: Hiding) -> None:
         self._writer = writer
         self._hiding = hiding
+        module = twin("cdc.contract._hiding")
+        self.compiled: Any = None
+        if module is not None and writer.compiled is not None:
+            self.compiled = module.ShownRowWriter(writer.compiled, hiding.width, hiding.cells)
 
     def encode(self, row: Row) -> bytes:
         """Returns the bytes of a row of the stream, without what is hidden of it."""

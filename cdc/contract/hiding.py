@@ -86,14 +86,17 @@ class Hiding:
 
     Attributes:
         relation: the relation as it is published.
+        width: how many columns it has in the stream.
+        cells: for each published column, its place in the stream's row, and the function that masks its values; None
+            if they leave as they are.
         needed: the places of columns whose values matter. Others need not be read when the stream left them out.
     """
 
     def __init__(self, relation: Relation, rules: ColumnRules) -> None:
         name = relation.qualified_name
         columns = [each for each in enumerate(relation.columns) if each[1].name not in rules.exclude]
-        self._width = len(relation.columns)
-        self._cells = tuple((place, _mask(rules, name, column.name)) for place, column in columns)
+        self.width = len(relation.columns)
+        self.cells = tuple((place, _mask(rules, name, column.name)) for place, column in columns)
         self.needed = frozenset(place for place, column in columns if rules.masks.get(column.name) != "null")
         self.relation = replace(relation, columns=rules.published(relation.columns), rules=rules.told)
         self._last: tuple[Row, Row] = ((), ())
@@ -107,15 +110,15 @@ class Hiding:
         last, hidden = self._last
         if row is last:  # the header is asked for right after the value
             return hidden
-        if len(row) != self._width:
-            raise ValueError(f"a row has {len(row)} values for {self._width} columns")
-        hidden = tuple([row[place] if mask is None else mask(row[place]) for place, mask in self._cells])
+        if len(row) != self.width:
+            raise ValueError(f"a row has {len(row)} values for {self.width} columns")
+        hidden = tuple([row[place] if mask is None else mask(row[place]) for place, mask in self.cells])
         self._last = (row, hidden)
         return hidden
 
     def cell(self, place: int, cell: bytes) -> tuple[int, bytes] | None:
         """Returns where a value of the relation stands in what is published, and as what; None if it does not leave."""
-        for published, (source, mask) in enumerate(self._cells):
+        for published, (source, mask) in enumerate(self.cells):
             if source == place:
                 masked = cell if mask is None else mask(cell)
                 return None if masked is None else (published, masked)

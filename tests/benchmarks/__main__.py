@@ -20,6 +20,7 @@ from tests.benchmarks import (
     dashboard,
     formats,
     latency,
+    quarantine,
     shape_runs,
     sink,
     sink_changes,
@@ -39,6 +40,7 @@ SECTIONS = (
     "sink",
     "backfill",
     "latency",
+    "quarantine",
     "formats",
     "replicas",
     "big",
@@ -112,6 +114,8 @@ def _measure(running: Servers | None, options: argparse.Namespace) -> Iterator[S
         yield backfill.measure(running, options.changes, options.runs, with_peers=not options.without_peers)
     if "latency" in wanted:
         yield from _latency(running, options)
+    if "quarantine" in wanted:
+        yield quarantine.measure(running, options.seconds, options.runs)
     if "formats" in wanted:
         yield from formats.measure(running, options.changes, options.runs, with_peers=not options.without_peers)
     if "replicas" in wanted:
@@ -160,7 +164,7 @@ def _latency(running: Servers, options: argparse.Namespace) -> Iterator[Section]
     for rate_per_s in latency.RATES_PER_S:
         yield from latency.measure(running, options.seconds, rate_per_s)
     for waits in (True, False):
-        yield from latency.measure(running, options.seconds, slow, archive=latency.Archive(options.changes, waits))
+        yield from latency.measure(running, options.seconds, slow, beside=latency.Archive(options.changes, waits))
     yield from latency.measure(running, options.seconds, slow, delivery="idempotent")
 
 

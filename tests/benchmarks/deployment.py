@@ -15,6 +15,8 @@ from tests.benchmarks.topics import ProgressWatcher
 from tests.benchmarks.workload import PUBLICATION, SLOT
 
 TIMEOUT_S = 1800.0
+LEAST_MESSAGE_BYTES = 1_048_588
+"""Where rows are put aside, so that one of 1.1 MB is too large."""
 
 
 class Deployment(NamedTuple):
@@ -25,7 +27,8 @@ class Deployment(NamedTuple):
     ``snapshot`` is ``never`` where the stream is measured: the slot is older than the rows, so it has all of them.
     ``in_python``: as where there is no compiler. ``delivery``: None for the default. ``registry``: where the schemas
     go if values are in another ``format`` than JSON; else None. ``envelope``: values are Debezium's change events.
-    ``values``: the section of that name; ``events``: records have the headers of CloudEvents.
+    ``values``: the section of that name; ``events``: records have the headers of CloudEvents. ``quarantine``: a table
+    whose rows may lack, and how many of them, in the topic and in the replica.
     """
 
     name: str
@@ -44,6 +47,7 @@ class Deployment(NamedTuple):
     envelope: bool = False
     values: Mapping[str, str] | None = None
     events: bool = False
+    quarantine: tuple[str, int] | None = None
 
     @property
     def topic(self) -> str:
@@ -76,12 +80,17 @@ class Deployment(NamedTuple):
             content["values"] = dict(self.values)
         if self.events:
             topics["cloudevents"] = True
-        if topics:
-            content["topics"] = topics
         if self.replica_dsn is not None:
             content["sink"] = {"dsn": self.replica_dsn}
         if self.replica_url is not None:
             content["sink"] = {"url": self.replica_url}
+        if self.quarantine is not None:
+            table, budget = self.quarantine
+            topics["max_message_bytes"] = LEAST_MESSAGE_BYTES
+            for part in ("source", "sink"):
+                content[part]["quarantine"] = {table: {"budget": budget}}
+        if topics:
+            content["topics"] = topics
         path = directory / f"{self.name}.yaml"
         path.write_text(json.dumps(content, indent=2))
         return path

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
-from typing import NamedTuple
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Final, NamedTuple
 
 import psycopg
 
 from tests.benchmarks import workload
 from tests.benchmarks.backfill import again_and_again
-from tests.benchmarks.deployment import Deployment, daemon
+from tests.benchmarks.deployment import LEAST_MESSAGE_BYTES, Deployment, daemon
 from tests.benchmarks.measure import Meter, percentile
-from tests.benchmarks.meters import GIVE_UP_S, Stamps, meter, receive, watch_replica, watch_topic, write_load
+from tests.benchmarks.meters import (
+    GIVE_UP_S,
+    Stamps,
+    meter,
+    receive,
+    watch_replica,
+    watch_topic,
+    write_letters,
+    write_load,
+)
 from tests.benchmarks.processes import BenchmarkFailed, Program, wait_until
 from tests.benchmarks.replica import greatest_key
 from tests.benchmarks.report import Column, Figures, Section
@@ -54,40 +64,107 @@ class Archive(NamedTuple):
         how = "" if self.waits else " that do not wait for the sink"
         return f", beside backfills of a table of {self.rows:,} rows{how}"
 
+    def add_to(self, deployment: Deployment) -> Deployment:
+        return deployment._replace(tables=("public.orders", "public.archive"), waits=self.waits)
+
+    def prepare(self, source: psycopg.Connection, replica_dsn: str) -> None:
+        _publish(source, "archive (LIKE orders INCLUDING ALL)")
+        workload.fill(source, "archive", self.rows)
+
+    @contextmanager
+    def running(self, deployment: Deployment) -> Iterator[None]:
+        with again_and_again(deployment, "public.archive"):
+            yield
+
+
+class Letters(NamedTuple):
+    """A table with rows that are updated beside the load, and whether topic and replica refuse some of them."""
+
+    are_bad: bool
+
+    @property
+    def kind(self) -> tuple[str, ...]:
+        return ("letters", "bad" if self.are_bad else "good")
+
+    @property
+    def told(self) -> str:
+        how = f", of which {BAD_PER_S} are refused by its topic and {BAD_PER_S} by its replica" if self.are_bad else ""
+        return f", beside {LETTERS_PER_S} updates of another table a second{how}"
+
+    def add_to(self, deployment: Deployment) -> Deployment:
+        return deployment._replace(
+            tables=("public.orders", "public.letters"), quarantine=("public.letters", len(_bodies(are_bad=True)))
+        )
+
+    def prepare(self, source: psycopg.Connection, replica_dsn: str) -> None:
+        columns = "(id int PRIMARY KEY, changes int, v int, body text)"
+        _publish(source, f"letters {columns}")
+        source.execute("INSERT INTO letters SELECT n, 0, 0, '' FROM generate_series(1, %s) n", [LETTERS])
+        with workload.connect(replica_dsn) as replica:
+            replica.execute(f"CREATE TABLE letters {columns.replace('v int', 'v int CHECK (v >= 0)')}".encode())
+
+    @contextmanager
+    def running(self, deployment: Deployment) -> Iterator[None]:
+        dsn, bodies = deployment.source_dsn, _bodies(are_bad=self.are_bad)
+        with meter(write_letters, dsn, LETTERS_PER_S, bodies) as load:
+            load.send("go")
+            yield
+
+
+LETTERS: Final = 200
+LETTERS_PER_S: Final = 20
+BAD_PER_S: Final = 1
+_TOO_LONG: Final = LEAST_MESSAGE_BYTES + 50_000
+
+
+def _bodies(*, are_bad: bool) -> list[tuple[int, int]]:
+    """Value and length of each letter. By turns one is too long for the topic, and one breaks the replica's check."""
+    each = LETTERS_PER_S // BAD_PER_S
+    found = [(0, 100)] * LETTERS
+    if are_bad:
+        found[each // 2 :: each] = [(0, _TOO_LONG)] * (LETTERS // each)
+        found[::each] = [(-1, 100)] * (LETTERS // each)
+    return found
+
+
+def _publish(source: psycopg.Connection, table: str) -> None:
+    source.execute(f"CREATE TABLE {table}".encode())
+    source.execute(f"ALTER PUBLICATION {workload.PUBLICATION} ADD TABLE {table.split()[0]}".encode())
+
 
 def measure(
     servers: Servers,
     seconds: int,
     rate_per_s: int,
     *,
-    archive: Archive | None = None,
+    beside: Archive | Letters | None = None,
     delivery: str | None = None,
     name: str = "bench_latency",
 ) -> list[Section]:
     """Run bridge and sink under a load of single-row transactions for twice ``seconds``; the first half is not counted.
 
-    With an ``archive``, a second table is backfilled beside it, again and again.
+    ``beside`` it, a second table is backfilled again and again, or its rows are updated.
 
     So much warm-up because a new broker first runs its path for small transactions interpreted: in its first seconds it
     manages a fifth of the transactions that it does half a minute later.
     """
-    name = "_".join([name, str(rate_per_s), *([] if archive is None else archive.kind), *filter(None, [delivery])])
+    name = "_".join([name, str(rate_per_s), *([] if beside is None else beside.kind), *filter(None, [delivery])])
     warm, last = seconds * rate_per_s, 2 * seconds * rate_per_s
     with ExitStack() as stack:
         source_dsn, source = stack.enter_context(workload.source(servers, name))
         replica_dsn = stack.enter_context(servers.database(f"{name}_replica"))
         deployment = Deployment(name, source_dsn, servers.bootstrap, replica_dsn, delivery=delivery)
-        if archive is not None:
-            deployment = deployment._replace(tables=("public.orders", "public.archive"), waits=archive.waits)
-            _make_archive(source, archive.rows)
+        if beside is not None:
+            deployment = beside.add_to(deployment)
+            beside.prepare(source, replica_dsn)
         bridge = stack.enter_context(daemon("run", deployment, servers.directory))
         sink = stack.enter_context(daemon("sink", deployment, servers.directory))
         # Row 0 makes the bridge create the topic and the sink the table, before the meters look for them.
         workload.insert_rows(source, 0, 0)
         _wait_for_row(replica_dsn, bridge, sink)
-        backfills = stack.enter_context(ExitStack())
-        if archive is not None:
-            backfills.enter_context(again_and_again(deployment, "public.archive"))
+        others = stack.enter_context(ExitStack())
+        if beside is not None:
+            others.enter_context(beside.running(deployment))
         topic_meter = stack.enter_context(meter(watch_topic, servers.bootstrap, deployment.topic, last))
         replica_meter = stack.enter_context(meter(watch_replica, replica_dsn, last))
         load = stack.enter_context(meter(write_load, source_dsn, last, rate_per_s))
@@ -105,23 +182,16 @@ def measure(
             cpu_s, rss_mb, _ = spent.spent(pid)
             resources.add(process, {"core_percent": 100 * cpu_s / wall_s, "rss_mb": rss_mb})
         in_topic = receive(topic_meter, "record times", timeout_s=2 * GIVE_UP_S)
-        backfills.close()  # they are faster than any replica takes rows
+        others.close()  # backfills are faster than any replica takes rows
         in_replica = receive(replica_meter, "row times", timeout_s=10 * GIVE_UP_S)
         bridge.drain()
         sink.drain()
-    beside = "" if archive is None else archive.told
+    others_told = "" if beside is None else beside.told
     delivered = f", delivery: {delivery}" if delivery else ""
-    section = Section(_title(committed, seconds, rate_per_s) + beside + delivered, COLUMNS, notes=list(NOTES))
+    section = Section(_title(committed, seconds, rate_per_s) + others_told + delivered, COLUMNS, notes=list(NOTES))
     section.add("commit → topic", _figures(committed, in_topic, warm))
     section.add("commit → replica", _figures(committed, in_replica, warm))
     return [section, resources]
-
-
-def _make_archive(source: psycopg.Connection, rows: int) -> None:
-    """A second table, full, in the publication."""
-    source.execute("CREATE TABLE archive (LIKE orders INCLUDING ALL)")
-    source.execute(f"ALTER PUBLICATION {workload.PUBLICATION} ADD TABLE archive")
-    workload.fill(source, "archive", rows)
 
 
 def _wait_for_row(replica_dsn: str, *running: Program) -> None:

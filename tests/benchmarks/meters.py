@@ -1,4 +1,4 @@
-"""The three processes of a latency measurement: the load, a committed reader of the topic, a reader of the replica.
+"""The processes of a latency measurement: the load, a reader of the topic, one of the replica, and others.
 
 All stamp with the monotonic clock, which the processes of one machine share. Each sends ``READY`` through its pipe
 and at the end its stamps: key → nanoseconds.
@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from itertools import count
 from multiprocessing.connection import Connection
 
 from tests.benchmarks import workload
@@ -72,6 +73,30 @@ def write_load(pipe: Connection, dsn: str, last: int, per_second: int, first: in
             cursor.execute("INSERT INTO orders SELECT made.* FROM bench_row(%s) made", [key], prepare=True)
             committed[key] = time.monotonic_ns()
     return committed
+
+
+def write_letters(pipe: Connection, dsn: str, per_second: int, bodies: list[tuple[int, int]]) -> Stamps:
+    """Update the rows of ``letters`` in turn, each in a transaction, until the process is ended.
+
+    Args:
+        pipe: says when to begin.
+        dsn: the source.
+        per_second: transactions.
+        bodies: value and length of the text of row 1, 2, 3 and so on.
+    """
+    with workload.connect(dsn) as conn, conn.cursor() as cursor:
+        pipe.send(READY)
+        pipe.recv()
+        start = time.monotonic_ns()
+        for number in count():
+            ahead_ns = start + (number + 1) * 1_000_000_000 // per_second - time.monotonic_ns()
+            if ahead_ns > 0:
+                time.sleep(ahead_ns / 1e9)
+            key = number % len(bodies)
+            value, length = bodies[key]
+            update = "UPDATE letters SET changes = changes + 1, v = %s, body = repeat('x', %s) WHERE id = %s"
+            cursor.execute(update, [value, length, key + 1], prepare=True)
+    raise AssertionError("never reached")
 
 
 def watch_topic(pipe: Connection, bootstrap: str, topic: str, last: int) -> Stamps:

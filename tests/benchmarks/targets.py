@@ -59,6 +59,7 @@ _BIG: Final = ("Big:", "")
 _LATENCY: Final = ("Latency: single-row transactions, 1000/s", "after as long a warm-up")
 _BESIDE: Final = ("Latency: single-row transactions, 500/s", "rows")
 _IDEMPOTENT: Final = ("Latency: single-row transactions, 500/s", "delivery: idempotent")
+_QUARANTINE: Final = ("Quarantine:", "")
 _FORMATS_BRIDGE: Final = ("Formats, bridge:", "")
 _FORMATS_SINK: Final = ("Formats, sink:", "")
 _SQLITE: Final = ("Replica in SQLite:", "")
@@ -70,6 +71,8 @@ _REBUILD: Final = ("View rebuild:", "")
 _READS: Final = ("View reads:", "")
 
 _STAGED: Final = "staging + upsert, delete"
+_GOOD: Final = "beside good rows"
+_BAD: Final = "beside bad rows"
 _BARE: Final = "bare MERGE into Delta"
 
 TARGETS: Final = (
@@ -103,6 +106,8 @@ TARGETS: Final = (
     Target(_BESIDE, "commit → topic beside a backfill: p99 ms", "commit → topic", "p99_ms", 150.0),
     Target(_IDEMPOTENT, "commit → topic at 500/s, idempotent: p50 ms", "commit → topic", "p50_ms", 6.0),
     Target(_IDEMPOTENT, "commit → topic at 500/s, idempotent: p99 ms", "commit → topic", "p99_ms", 10.0),
+    Target(_QUARANTINE, "commit → topic: p99 beside bad rows ÷ good", _BAD, "topic_p99_ms", 1.1, False, _GOOD),
+    Target(_QUARANTINE, "commit → replica: p99 beside bad rows ÷ good", _BAD, "replica_p99_ms", 1.1, False, _GOOD),
     Target(_FORMATS_BRIDGE, "bridge: Avro's rate ÷ JSON's", "avro", "rate", 0.8, True, "json"),
     Target(_FORMATS_BRIDGE, "bridge: Protobuf's rate ÷ JSON's", "protobuf", "rate", 0.8, True, "json"),
     Target(_FORMATS_SINK, "sink: Avro's rate ÷ JSON's", "avro", "rate", 0.8, True, "json"),

@@ -74,8 +74,9 @@ def frames(data: bytes) -> None:
     partial = Position(LSN(1_000), choice >> 6) if choice & 1 else None
     resume = Progress(LSN(100) if partial else LSN(1_500 if choice & 2 else 100), partial, 0, _SOURCE)
     histories = frozenset(("t2",) if choice & 4 else ())
+    watched, hidden = bool(choice & 8), {2, 3} if choice & 16 else ()
     sides = [
-        Side(resume, in_c=in_c, watched=bool(choice & 8), histories=histories, ours={1, 2, 3}, enveloped={3})
+        Side(resume, in_c=in_c, watched=watched, histories=histories, ours={1, 2, 3}, enveloped={3}, hidden=hidden)
         for in_c in (True, False)
     ]
     outcomes = [_fed(side, [frame(part) for part in parts]) for side in sides]

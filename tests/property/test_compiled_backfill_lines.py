@@ -14,6 +14,7 @@ from cdc.bridge.encode import TableEncoder
 from cdc.bridge.order.touched import Recording
 from cdc.contract.change import Column, Relation, ReplicaIdentity
 from cdc.contract.header import BACKFILL, HeaderStamp
+from cdc.contract.hiding import Hiding
 from tests.support import random_rows
 from tests.support.soak import times
 
@@ -22,9 +23,13 @@ SAME = ("shop.public.t", b"", b"")
 STAMP = HeaderStamp(LSN(0x1_0192_5728), None, 1_795_190_486_566_123, "734:736:734")
 
 
-def encoders(columns: tuple[Column, ...], key: tuple[str, ...]) -> tuple[LineEncoder, LineEncoder]:
+def encoders(
+    columns: tuple[Column, ...], key: tuple[str, ...], *, hides: bool = False
+) -> tuple[LineEncoder, LineEncoder]:
     """In C, and in Python."""
-    table = TableEncoder(Relation(7, "public", "t", ReplicaIdentity.DEFAULT, columns), key, "shop.public.t")
+    relation = Relation(7, "public", "t", ReplicaIdentity.DEFAULT, columns)
+    hiding = Hiding(relation, random_rows.rules(columns, key)) if hides else None
+    table = TableEncoder(relation, key, "shop.public.t", hiding=hiding)
     in_c, in_python = LineEncoder(table), LineEncoder(table)
     in_python.compiled = None
     return in_c, in_python
@@ -44,7 +49,8 @@ def test_portions_are_the_same() -> None:
     for _ in range(times(300, soak=10_000)):
         columns = random_rows.columns(rng)
         names = [column.name for column in columns]
-        in_c, in_python = encoders(columns, tuple(rng.sample(names, min(len(names), rng.choice((1, 1, 2, 3))))))
+        key = tuple(rng.sample(names, min(len(names), rng.choice((1, 1, 2, 3)))))
+        in_c, in_python = encoders(columns, key, hides=rng.random() < 0.5)
         lines = [random_rows.copy_line(rng, columns, damage=rng.choice((0, 0.02, 0.2))) for _ in range(10)]
         touched = recording(*[each for each in keys(in_python, lines) if rng.random() < 0.3])
         seq = rng.choice((0, 8, 98, rng.randrange(1 << 62)))

@@ -79,13 +79,16 @@ def jdbc_sink(fed: Fed, directory: Path, more: Mapping[str, str] | None = None) 
         "jdbc", "debezium-connector-jdbc", properties, fed.bootstrap, directory / "connect", also
     ) as running:
 
+        def said() -> str:
+            (log,) = (directory / "connect").glob("jdbc*.log")
+            return log.read_text(errors="replace")
+
         def there() -> bool:
             running.must_run()
-            (log,) = (directory / "connect").glob("jdbc*.log")
-            assert _FAILED not in (said := log.read_text(errors="replace")), said[-8000:]
+            assert _FAILED not in (log := said()), log[-8000:]
             return not differences(expected, _found(fed))
 
-        within(there, _LONGEST_S)
+        assert within(there, _LONGEST_S) or _found(fed), f"it wrote no row: {said()[-8000:]}"
     return _found(fed)
 
 

@@ -19,6 +19,7 @@ from cdc.bridge.order.needs import Answer, Definition, Empty, Filled, Need, Rows
 from cdc.bridge.order.touched import TouchedKeys
 from cdc.contract.change import UNCHANGED_TOAST, Begin, Column, Commit, Delete, Insert, Relation, Row, Update
 from cdc.contract.formats.debezium.rows import DebeziumWriter
+from cdc.contract.hiding import Hiding
 from cdc.contract.record import DebeziumModes, Progress, Ready
 from tests.support import random_rows
 from tests.support.pgoutput import begin, commit, frame, row_bytes
@@ -79,6 +80,7 @@ class Side:
         histories: frozenset[str],
         ours: set[int],
         enveloped: Collection[int],
+        hidden: Collection[int],
     ) -> None:
         self.counts = CountsByTable()
         self.touched = TouchedKeys()
@@ -89,6 +91,7 @@ class Side:
         self.recording = self.touched.watch("t1", ()) if watched else None
         self.ours = ours
         self.enveloped = enveloped
+        self.hidden = hidden
         self.decoder = PgOutputDecoder()
         self.records: list[Ready] = []
         self.fed = 0
@@ -134,11 +137,14 @@ class Side:
         keys = tuple(each.name for each in relation.columns if each.in_identity)[:2]
         if relation.relation_id not in self.ours or not keys:
             return None
+        hiding = (
+            Hiding(relation, random_rows.rules(relation.columns, keys)) if relation.relation_id in self.hidden else None
+        )
         form = None
         if relation.relation_id in self.enveloped:
-            modes = DebeziumModes(time="microseconds")
-            form = ValueForm("json", DebeziumWriter(relation.columns, modes), envelope=modes)
-        return TableEncoder(relation, keys, f"t{relation.relation_id}", form)
+            modes, shown = DebeziumModes(time="microseconds"), relation if hiding is None else hiding.relation
+            form = ValueForm("json", DebeziumWriter(shown.columns, modes), envelope=modes)
+        return TableEncoder(relation, keys, f"t{relation.relation_id}", form, hiding=hiding)
 
     def standing(self) -> tuple[object, ...]:
         """Everything that may not differ."""

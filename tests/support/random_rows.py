@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from itertools import cycle
 from typing import Final, Literal
 
 from cdc.contract.change import UNCHANGED_TOAST, Column, Row, UnchangedToast
+from cdc.contract.hiding import ColumnRules, Mask
 
 _TEXT: Final = (
     b"", b" ", b"null", b'"', b"\\", b"\\N", b"a\tb\nc\rd\x08\x0c", b"\x01\x1f\x7f", b"{}", b"[1]", "é".encode(),
@@ -64,6 +66,17 @@ def columns(rng: random.Random) -> tuple[Column, ...]:
 def columns_of(*kinds: str) -> tuple[Column, ...]:
     """Columns of these types, all of them the relation's identity."""
     return tuple(Column(f"c{i}", 0, -1, f"pg_catalog.{kind}", True) for i, kind in enumerate(kinds))
+
+
+def rules(of: Sequence[Column], keys: Collection[str]) -> ColumnRules:
+    """What hides columns outside the key: each mask by turns, and every sixth is left out."""
+    others = [each.name for each in of if each.name not in keys]
+    by_turns: dict[str, Mask | None] = dict(
+        zip(others, cycle(("sha256", None, "null", "last4", "sha256-joinable")), strict=False)
+    )
+    masks = {name: mask for name, mask in by_turns.items() if mask is not None}
+    excluded = frozenset(others[::6])
+    return ColumnRules(excluded, {name: mask for name, mask in masks.items() if name not in excluded}, None, b"salt")
 
 
 def row(rng: random.Random, of: Sequence[Column], *, damage: float = 0.02) -> Row:

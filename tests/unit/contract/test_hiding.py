@@ -9,9 +9,11 @@ from dataclasses import replace
 
 import pytest
 
+from cdc.base.compiled import twin
 from cdc.base.errors import EncodeError
 from cdc.bridge.encode import TableEncoder
 from cdc.contract.change import UNCHANGED_TOAST, Column, Relation, ReplicaIdentity
+from cdc.contract.formats.json_format import JSON
 from cdc.contract.hiding import ColumnRules, Hiding, Mask
 from cdc.contract.schema import parse_schema, schema_value
 
@@ -39,6 +41,21 @@ def encoder(relation: Relation, hidden: ColumnRules) -> TableEncoder:
 
 def keyed(text: bytes) -> str:
     return hmac.new(SALT, text, hashlib.sha256).hexdigest()
+
+
+@pytest.mark.skipif(twin("cdc.contract._hiding") is None, reason="nothing was compiled")
+def test_the_writer_in_c_refuses_places_that_are_not_there() -> None:
+    writer = JSON.writer(COLUMNS[:2]).compiled
+    shown = twin("cdc.contract._hiding").ShownRowWriter
+    assert shown(writer, 5, [(4, None), (0, None)]).encode(ROW) == b'{"id":Bo,"secret":"7"}'
+    for width, cells in (
+        (5, [(0, None)]),
+        (5, [(0, None), (5, None)]),
+        (1, [(0, None), (1, None)]),
+        (5, [(0, None), (-1, None)]),
+    ):
+        with pytest.raises(ValueError, match="as many places"):
+            shown(writer, width, cells)
 
 
 def test_a_hash_is_of_its_column_unless_it_is_joinable() -> None:

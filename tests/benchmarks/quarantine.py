@@ -1,0 +1,43 @@
+"""Section quarantine: what rows that topic or replica refuse cost the rows of another table."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.benchmarks import latency
+from tests.benchmarks.report import Column, Figures, Section
+from tests.benchmarks.servers import Servers
+
+_COLUMNS: Final = (
+    Column("topic_p50_ms", "→ topic p50 ms"),
+    Column("topic_p99_ms", "→ topic p99 ms"),
+    Column("replica_p50_ms", "→ replica p50 ms"),
+    Column("replica_p99_ms", "→ replica p99 ms"),
+)
+_NOTES: Final = (
+    f"the same {latency.LETTERS_PER_S} updates a second of another table in both rows; in the second, each second "
+    f"{latency.BAD_PER_S} of them makes a row of 1.1 MB that its topic does not take, and {latency.BAD_PER_S} a row "
+    "that a CHECK of the replica table refuses",
+)
+
+
+def measure(servers: Servers, seconds: int, runs: int) -> Section:
+    """Measure the latency of one table beside good and bad rows of another one, by turns."""
+    slow, _ = latency.RATES_PER_S
+    title = f"Quarantine: latency of one table at {slow}/s, beside rows of another table that are put aside"
+    section = Section(title, _COLUMNS, notes=list(_NOTES))
+    for run in range(runs):
+        for are_bad in (False, True):
+            measured, _ = latency.measure(
+                servers, seconds, slow, beside=latency.Letters(are_bad), name=f"bench_quarantine_{run}"
+            )
+            section.add("beside bad rows" if are_bad else "beside good rows", _figures(measured))
+    return section
+
+
+def _figures(measured: Section) -> Figures:
+    return {
+        f"{where}_{key}": measured.median(f"commit → {where}", key)
+        for where in ("topic", "replica")
+        for key in ("p50_ms", "p99_ms")
+    }
