@@ -6,6 +6,7 @@ The bridge puts rows aside that cannot be carried, and the sink those that the r
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from base64 import b64encode
 from collections.abc import Iterable
@@ -86,24 +87,20 @@ def list_entries(config: ConfigOption = None, as_json: JsonOption = False) -> No
 def show(table: TableArgument, key: KeyArgument, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Show a row that cannot be carried, with what its columns held. What may not leave is absent, or masked.
 
-    A row that the replica refuses is in its topic as ever: cdc topics and cdc history show it.
+    Of a row that the replica refuses, show the record and the reason: the topic has the row itself.
 
     Examples:
 
         cdc quarantine show public.orders 17
     """
     loaded = load_config(config)
-    entry = _entry(loaded, table, key)
-    if as_json:
-        typer.echo(json.dumps(_document(entry), indent=2, ensure_ascii=False))
-        return
-    lines = [
-        f"{entry.table} {_key(entry)}, in quarantine since {_since(entry.ts)}",
-        f"change {entry.position.seq} of the transaction at {entry.position.lsn}",
-        entry.reason,
-        *(f"  {each.name} ({each.type_name}): {_cell(each)}" for each in entry.cells),
-    ]
-    typer.echo("\n".join(lines))
+    wanted, entry = _entry(loaded, table, key)
+    if entry is not None:
+        document, lines = _document(entry), _entry_lines(entry)
+    else:
+        refusal = _refusal(loaded, table, wanted)
+        document, lines = _refusal_document(refusal), _refusal_lines(refusal)
+    typer.echo(json.dumps(document, indent=2, ensure_ascii=False) if as_json else "\n".join(lines))
 
 
 @quarantine_app.command("retry")
@@ -162,7 +159,9 @@ def drop(table: TableArgument, key: KeyArgument, config: ConfigOption = None) ->
         cdc quarantine drop public.orders 17
     """
     loaded = load_config(config)
-    entry = _entry(loaded, table, key)
+    wanted, entry = _entry(loaded, table, key)
+    if entry is None:
+        raise _not_there(table, wanted)
     _ask(loaded, table, [entry.key], gives_up=True)
     typer.echo(
         f"{_key(entry)} is not in quarantine any more, and its topic holds no row for it. If {table} still has "
@@ -183,18 +182,27 @@ def _of_table(config: Config, table: str) -> list[QuarantineEntry]:
     return [each for each in _entries(config) if each.table == table]
 
 
-def _entry(config: Config, table: str, text: str) -> QuarantineEntry:
-    """Returns the entry that a person means.
+def _entry(config: Config, table: str, text: str) -> tuple[bytes, QuarantineEntry | None]:
+    """Returns the key that a person means, in JSON, and its entry; None if the bridge did not put it aside.
 
     Raises:
-        ConfigError: there is none, or the text is not a key of the table.
+        ConfigError: the text is not a key of the table.
     """
     schemas = definitions_of(config, table)
     wanted, keys = record_key(text, schemas, "KEY"), TopicKeys(schemas)
-    for each in _of_table(config, table):
-        if keys.json(each.key) == wanted:
+    return wanted, next((each for each in _of_table(config, table) if keys.json(each.key) == wanted), None)
+
+
+def _refusal(config: Config, table: str, key: bytes) -> Refusal:
+    """Returns what the replica refuses of a key.
+
+    Raises:
+        ConfigError: it takes the row, or has no quarantine.
+    """
+    for each in _refusals(config):
+        if (each.table, each.record.key) == (table, key):
             return each
-    raise _not_there(table, wanted)
+    raise _not_there(table, key)
 
 
 def _not_there(table: str, key: bytes) -> ConfigError:
@@ -224,6 +232,26 @@ def _key(entry: QuarantineEntry) -> str:
 
 def _since(moment: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", datetime.fromtimestamp(moment / 1_000_000, UTC).timetuple())
+
+
+def _entry_lines(entry: QuarantineEntry) -> list[str]:
+    return [
+        f"{entry.table} {_key(entry)}, in quarantine since {_since(entry.ts)}",
+        f"change {entry.position.seq} of the transaction at {entry.position.lsn}",
+        entry.reason,
+        *(f"  {each.name} ({each.type_name}): {_cell(each)}" for each in entry.cells),
+    ]
+
+
+def _refusal_lines(refusal: Refusal) -> list[str]:
+    table, record = refusal
+    key = record.key.decode(errors="replace")
+    return [
+        f"{table} {key}, refused by the replica since {_since(record.since)}",
+        f"partition {record.partition} of {record.topic}, offset {record.offset}",
+        record.reason,
+        f"the topic has the row: cdc get {shlex.quote(table)} {shlex.quote(key)}",
+    ]
 
 
 def _cell(cell: KeptCell) -> str:

@@ -103,6 +103,14 @@ def test_a_person_looks_and_has_them_published_again(database: Database, deploy:
         ("public.orders", f'{{"id":{n}}}', "replica") for n in (2, 3)
     ]
     assert "is not in quarantine" in deployment.command("quarantine", "retry", "public.orders", "1", code=2)
+    assert "is not in quarantine" in deployment.command("quarantine", "show", "public.orders", "1", code=2)
+    shown = deployment.command("quarantine", "show", "public.orders", "2").splitlines()
+    assert shown[0].startswith('public.orders {"id":2}, refused by the replica since ')
+    assert "new row for relation" in shown[2]
+    assert shown[3] == "the topic has the row: cdc get public.orders '{\"id\":2}'"
+    assert (
+        json.loads(deployment.command("quarantine", "show", "public.orders", "2", "--json"))["refused_by"] == "replica"
+    )
     assert "3 of" not in deployment.command("quarantine", "retry", "public.orders")
     assert_excepted(deployment)
     deployment.replica.execute("ALTER TABLE orders DROP CONSTRAINT orders_v_check, ADD CHECK (v <> -3)")
