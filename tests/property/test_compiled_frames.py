@@ -10,8 +10,10 @@ import pytest
 
 from cdc.base.compiled import twin
 from cdc.base.lsn import LSN
+from cdc.contract.change import UNCHANGED_TOAST, Column
 from cdc.contract.record import Position, Progress, SourceIdentity
-from tests.support.engines import Side, batches, shapes
+from tests.support.engines import Shape, Side, batches, shapes
+from tests.support.pgoutput import begin, commit, frame, row_bytes
 from tests.support.soak import times
 
 SEED = int(os.environ.get("SEED", str(random.SystemRandom().randrange(1 << 32))))
@@ -49,3 +51,22 @@ def test_frames_become_the_same_records() -> None:
         assert sides[1].fed == 0
     assert fed > rows / 4, "declining everything would be right, too"
     assert hidden_fed > rows / 12, "so would declining tables with rules"
+
+
+@pytest.mark.parametrize(("old", "in_c"), [((b"1", b"2", b"before"), 2), ((b"1", b"2", None), 0)])
+def test_unchanged_toast_is_taken_in_c_if_the_old_row_has_it(old: tuple[bytes | None, ...], in_c: int) -> None:
+    columns = [Column(name, 25, -1, "text", True) for name in ("a", "b", "note")]  # a and b are the key
+    table = Shape(1, tuple(columns), True, "f")
+    resume = Progress(LSN(100), None, 0, SOURCE)
+    insert = frame(b"I\0\0\0\x01N" + row_bytes((b"7", b"7", b"new")))
+    update = frame(b"U\0\0\0\x01O" + row_bytes(old) + b"N" + row_bytes((b"1", b"2", UNCHANGED_TOAST)))
+    # The first row of a table asks for its definition, so Python takes it
+    frames = [frame(begin(1_000, 700)), table.relation(), insert, update, update, frame(commit(1_000))]
+    sides = [
+        Side(resume, in_c=compiled, watched=False, histories=frozenset(), ours={1}, enveloped=(), hidden=())
+        for compiled in (True, False)
+    ]
+    assert [side.feed(list(frames)) for side in sides] == ["", ""]
+    assert sides[0].fed == in_c
+    assert sides[0].standing() == sides[1].standing()
+    assert [value for _, _, value, *_ in sides[0].records[1:]] == [b'{"a":"1","b":"2","note":"before"}'] * in_c

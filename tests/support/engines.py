@@ -54,6 +54,9 @@ class Shape(NamedTuple):
                 cell if is_full or each.in_identity else None for each, cell in zip(self.columns, before, strict=True)
             ]
             old = (b"O" if is_full else b"K") + row_bytes(kept)
+            if kind == "U" and rng.random() < 0.3:
+                left_out = rng.randrange(len(whole))  # with or without its value in the old row
+                whole = (*whole[:left_out], UNCHANGED_TOAST, *whole[left_out + 1 :])
         return frame(head + old + (b"" if kind == "D" else b"N" + row_bytes(whole)))
 
 

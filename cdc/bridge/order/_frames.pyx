@@ -2,10 +2,10 @@
 """Turns frames of ordinary rows into records in C, without decoder, engine and encoder, but with the same outcome.
 
 ``take_rows`` goes through a batch of frames and stops at the first one that it declines. It takes inserts, updates and
-deletes of tables that the engine knows, with texts and NULLs in them. It declines all that needs a decision: other
-messages, rows with unchanged TOAST, updates that change the key, tables with a history, the JSON document ``null``, and
-whatever looks wrong. A frame that it declines has changed nothing. So Python takes that frame from its first byte, and
-Python raises every error.
+deletes of tables that the engine knows, with texts and NULLs in them, and unchanged TOAST if the old row in the same
+frame has the value. It declines all that needs a decision: other messages, rows that must be read again, updates that
+change the key, tables with a history, the JSON document ``null``, and whatever looks wrong. A frame that it declines
+has changed nothing. So Python takes that frame from its first byte, and Python raises every error.
 
 To read this if you know Python: ``cdef`` declares what is C. ``const unsigned char*`` is an address inside of a frame,
 which the list keeps alive. Nothing checks bounds past an address, so each length that a frame claims is compared with
@@ -115,22 +115,22 @@ cdef class PlainTable:
         cdef bytes before_seq = self.deleted
         at += _TUPLE_AT - _MESSAGE_AT + 1
         if part == b"N" and (tag == b"I" or tag == b"U"):
-            at = self.read(at, end, self.cells)
+            at = self.read(at, end, self.cells, NULL)
             if at != end:
                 return None
             key = self.key(self.cells)
         elif tag == b"U" and (part == b"K" or part == b"O"):
-            at = self.read(at, end, self.old_cells)
+            at = self.read(at, end, self.old_cells, NULL)
             if at == NULL or at == end or at[0] != b"N":
                 return None
-            at = self.read(at + 1, end, self.cells)
+            at = self.read(at + 1, end, self.cells, self.old_cells)
             if at != end:
                 return None
             key = self.key(self.cells)
             if key is None or self.key(self.old_cells) != key:
                 return None
         elif tag == b"D" and (part == b"K" or part == b"O"):
-            at = self.read(at, end, self.old_cells)
+            at = self.read(at, end, self.old_cells, NULL)
             if at != end:
                 return None
             key = self.key(self.old_cells)
@@ -156,8 +156,14 @@ cdef class PlainTable:
         self.changes += 1
         return (self.topic, key, value, header(before_seq, seq, self.after_seq), old)
 
-    cdef const unsigned char* read(self, const unsigned char* at, const unsigned char* end, Cell* cells) noexcept:
-        """Reads the cells of one tuple. Returns the address after it; NULL when it is declined."""
+    cdef const unsigned char* read(
+        self, const unsigned char* at, const unsigned char* end, Cell* cells, const Cell* old
+    ) noexcept:
+        """Reads the cells of one tuple. Returns the address after it; NULL when it is declined.
+
+        ``old`` has what the tuple leaves out as unchanged; NULL where there is no old row. A value that was left out is
+        never SQL NULL, so a NULL in the old row says that the old row does not have it, either.
+        """
         cdef Py_ssize_t i
         cdef uint32_t length
         if end - at < 2 or (at[0] << 8 | at[1]) != self.values.width:
@@ -169,6 +175,10 @@ cdef class PlainTable:
             if at[0] == b"n":
                 cells[i].start = NULL
                 cells[i].length = 0
+                at += 1
+                continue
+            if at[0] == b"u" and old != NULL and old[i].start != NULL:
+                cells[i] = old[i]
                 at += 1
                 continue
             if at[0] != b"t" or end - at < 5:
