@@ -122,7 +122,7 @@ def _measure(running: Servers | None, options: argparse.Namespace) -> Iterator[S
         # Imported here: the other sections need no drivers of other databases
         from tests.benchmarks import replicas
 
-        yield from replicas.measure(running, options.changes // 2, options.runs)
+        yield from replicas.measure(running, options.changes // 2, options.runs, with_peers=not options.without_peers)
     if "spark" in wanted:
         # Imported here: the other sections need no Spark
         from tests.benchmarks import spark

@@ -19,7 +19,8 @@ from cdc.base.config import Config
 from cdc.base.errors import ReplicaUnavailable
 from cdc.sink.dialects import open_replica
 from cdc.sink.replica import ReplicaDatabase
-from tests.benchmarks import workload
+from tests.benchmarks import jdbc_sink, workload
+from tests.benchmarks.debezium import sink as jdbc
 from tests.benchmarks.deployment import Deployment, daemon, wait_until_published
 from tests.benchmarks.measure import Meter, usage
 from tests.benchmarks.processes import BenchmarkFailed, wait_until
@@ -38,6 +39,9 @@ COLUMNS = (
 NOTES = (
     "wall: from the moment at which the sink holds its lock until its recorded LSN covers the last row; by hand: one "
     "transaction with all rows, from memory or a file in memory, into an empty table that the sink has made",
+    "JDBC sink: Debezium's, tuned, from its first visible batch until all rows are there, so without the start of its "
+    "JVM; it reads the same rows from a topic of Debezium's source, in which an array is text, as it writes none here; "
+    "each value of its rows is compared with the sink's",
     "each run into an empty replica; count and sums of every loaded table are compared with the source",
 )
 _SUMS: Final = "SELECT count(*), sum(id), sum(customer_id) FROM orders"
@@ -138,6 +142,19 @@ class MariadbPlace:
     def sums(self) -> tuple[int, ...]:
         return _numbers(self._database.execute(_SUMS)[0])
 
+    def by_peer(self, run: _Run) -> Iterator[tuple[str, Figures]]:
+        """Yields the figures of Debezium's JDBC sink into the same table, emptied."""
+        if run.published is None:
+            return
+        columns = ", ".join(f"COALESCE({each}, 'NULL')" for (each, *_) in self._database.execute("DESCRIBE orders"))
+        checksum = f"SELECT count(*), sum(conv(left(md5(concat_ws('/', {columns})), 12), 16, 10)) FROM orders"
+        expected = self._database.execute(checksum)
+        self._database.execute("TRUNCATE orders")
+        figures = jdbc_sink.run_into_mariadb(run.directory, self._database, run.published, run.backlog.changes)
+        if (found := self._database.execute(checksum)) != expected:
+            raise BenchmarkFailed(f"the JDBC sink's replica has {found}; the sink's: {expected}")
+        yield "JDBC sink, tuned", figures
+
     def loads(self, directory: Path) -> Iterator[tuple[str, Load]]:
         connect = self._database.server.connect
         with (
@@ -167,15 +184,17 @@ class _Run(NamedTuple):
         backlog: what the topic holds.
         expected: count and sums of the source table.
         directory: for files.
+        published: the same rows for Debezium's JDBC sink; None without peers.
     """
 
     deployment: Deployment
     backlog: Backlog
     expected: tuple[int, ...]
     directory: Path
+    published: jdbc.Published | None
 
 
-def measure(servers: Servers, rows: int, runs: int) -> Iterator[Section]:
+def measure(servers: Servers, rows: int, runs: int, *, with_peers: bool) -> Iterator[Section]:
     """Publish ``rows`` inserts once, then replay them ``runs`` times into each database."""
     with workload.source(servers, "bench_replicas") as (dsn, conn):
         workload.insert_rows(conn, 1, rows)
@@ -184,7 +203,9 @@ def measure(servers: Servers, rows: int, runs: int) -> Iterator[Section]:
         with daemon("run", deployment, servers.directory) as bridge:
             wait_until_published(deployment, bridge, backlog.end)
             bridge.drain()
-        run = _Run(deployment, backlog, _numbers(_one(conn, _SUMS)), servers.directory)
+        peer = Deployment("bench_replicas_jdbc", dsn, servers.bootstrap, slot="bench_replicas_jdbc")
+        published = jdbc.publish(peer, servers.directory, rows, flattened={"tags"}) if with_peers else None
+        run = _Run(deployment, backlog, _numbers(_one(conn, _SUMS)), servers.directory, published)
         with MariadbServer.open(_SERVER) as server:
             for kind in ("sqlite", "duckdb", "mariadb"):
                 yield _in_database(kind, server, run, runs)
@@ -198,6 +219,9 @@ def _in_database(kind: str, server: MariadbServer, run: _Run, runs: int) -> Sect
                 title = f"Replica in {place.called}: {run.backlog.changes:,} keyed upserts into an empty table"
                 section = Section(title, COLUMNS, ("rate", place.ways[0]), list(NOTES))
             section.add("sink", _by_sink(place, run))
+            if isinstance(place, MariadbPlace):
+                for peer, figures in place.by_peer(run):
+                    section.add(peer, figures)
             for way, load in place.loads(run.directory):
                 section.add(way, _by_hand(place, load, run))
     assert section is not None

@@ -127,6 +127,7 @@ TARGETS: Final = (
     Target(_DUCKDB, "sink into DuckDB: rate ÷ by hand", "sink", "rate", 0.5, True, "INSERT from Arrow"),
     Target(_MARIADB, "sink into MariaDB: rate ÷ LOAD DATA", "sink", "rate", 0.5, True, "LOAD DATA"),
     Target(_MARIADB, "sink into MariaDB: rate ÷ staged", "sink", "rate", 0.5, True, "LOAD DATA to staging + upsert"),
+    Target(_MARIADB, "sink into MariaDB: rate ÷ the JDBC sink's", "sink", "rate", 3.0, True, "JDBC sink, tuned"),
     Target(_LAKE, "mirror to Delta: time ÷ bare MERGE", "mirror to Delta", "wall_s", 1.5, False, _BARE),
     Target(_LAKE_CHANGES, "mirror to Delta, 1 %: time ÷ bare MERGE", "mirror to Delta", "wall_s", 1.5, False, _BARE),
     Target(_REBUILD, "view in LMDB: rebuild ÷ bare consumer", "view in LMDB", "rate", 0.5, True, "bare consumer"),
