@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 import pyspark
+from py4j.java_gateway import java_import
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -101,6 +102,8 @@ def open_session(settings: SparkSettings, app_name: str, *, cores: int | None = 
             remedy="see the lines above: does the master run, and is JAVA_HOME a Java version that Spark supports?",
         ) from error
     session.sparkContext.setLogLevel("ERROR")
+    # PySpark imports its package. For each expression, Java would look for this class in other packages' jars first.
+    java_import(session.sparkContext._jvm, "org.apache.spark.api.python.PythonUtils")
     for name, limit in _AVRO_LIMITS.items():
         session.sparkContext._jvm.java.lang.System.setProperty(name, str(limit))  # type: ignore[union-attr]
     if cores is None and is_local:

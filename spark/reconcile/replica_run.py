@@ -29,6 +29,9 @@ from cdc.spark.report.model import ReplicaCounts
 from cdc.spark.report.words import duration
 
 _REMEDY: Final = "allow a longer snapshot: --max-snapshot-seconds"
+_PAUSE_S: Final = 2.0
+"""How long a replica in which nothing was committed is given for that before the next round: as long as a round takes
+Spark, which would find the same again."""
 
 
 class ComparedReplica(NamedTuple):
@@ -82,9 +85,12 @@ def compare_replica(
     keys, rows, beside = keys_asked_for(tools.spark, job, table), -1, 0
     findings: DataFrame | None = None
     place: ComparedPlace | None = None
+    state = ""
     if why_not := side.why_not(table):
         return ComparedReplica(None, None, f"{kind}: {why_not}")
     for number in range(job.rounds + 1):
+        if number and state and _stays(side, table.replica, state, Path(folder, f"wait-{number}")):
+            continue
         say(f"{table.qualified_name}: comparing the {kind} {qualified(*table.replica)}" + (", again" if number else ""))
         at = f"{folder}/round-{number}"
         with ExitStack() as stack:
@@ -96,7 +102,7 @@ def compare_replica(
             before, place = place, held.place(table)
             if place.version is not None and place == before:
                 break  # the lake has not gone on, so it would be found as it was
-            extent = tools.brokers.extent(table.topic)
+            state, extent = held.state, tools.brokers.extent(table.topic)
             moment = RecordMoment(lsn=lsn, by_position=by_position)
             sides = Sides(held.rows(replica, job.where), replica, moment, compared, kind)
             if number == 0 and keys is None:
@@ -121,6 +127,13 @@ def compare_replica(
         findings = None
     assert place is not None
     return ComparedReplica(replica_counts(place, lsn, max(rows, 0) + beside, findings), findings)
+
+
+def _stays(side: ReplicaSide, table: tuple[str, str], state: str, folder: Path) -> bool:
+    """Returns whether nothing is committed in the replica for a while."""
+    time.sleep(_PAUSE_S)
+    with side.hold([table], folder) as held:
+        return held.state == state
 
 
 def why_too_old(tools: Comparison, table: JobTable, held: HeldReplica) -> str:

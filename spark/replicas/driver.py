@@ -167,6 +167,11 @@ class HeldByDriver:
     folder: Path
     taken_at: float
 
+    @property
+    def state(self) -> str:
+        """Empty: not all of these databases tell what a moment has."""
+        return ""
+
     def recorded(self, table: JobTable) -> tuple[LSN, str]:
         """Returns the LSN at which the replica equals the source, or why this table cannot be compared."""
         return _recorded(self.transaction, self.job, table, self.address)

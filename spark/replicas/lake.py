@@ -203,6 +203,11 @@ class HeldLake:
     taken_at: float
 
     @property
+    def state(self) -> str:
+        """Empty: each table has a version of its own, which is its place's."""
+        return ""
+
+    @property
     def tables(self) -> Sequence[tuple[str, str]]:
         """Schema and name of each table."""
         return list(self.exact)

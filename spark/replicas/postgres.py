@@ -45,6 +45,11 @@ class HeldPostgres:
         return self.held.taken_at
 
     @property
+    def state(self) -> str:
+        """The transactions that the snapshot sees."""
+        return self.held.text
+
+    @property
     def tables(self) -> Sequence[tuple[str, str]]:
         """Schema and name of each table that is held."""
         return self.held.heaps

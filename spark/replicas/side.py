@@ -39,6 +39,10 @@ class HeldReplica(Protocol):
         """The moment, in seconds of the monotonic clock. What was deleted since is still to be seen as a tombstone."""
 
     @property
+    def state(self) -> str:
+        """Names all that was committed: under the same name a replica has the same rows. Empty if it has no names."""
+
+    @property
     def tables(self) -> Sequence[tuple[str, str]]:
         """Schema and name of each table that is held."""
 
