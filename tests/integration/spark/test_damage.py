@@ -162,8 +162,8 @@ def test_a_replica_in_which_nothing_is_committed_is_not_compared_again(of_rows: 
     """Its sink stands still."""
     said = of_rows.healed.said
     assert said.count(": comparing the replica ") >= len(of_rows.tables), said
-    # Now and then the server commits statistics of its own
-    assert said.count(", again\n") < len(of_rows.tables), said
+    # Three more rounds each, but now and then the server commits statistics of its own
+    assert said.count(", again\n") < 2 * len(of_rows.tables), said
 
 
 @pytest.mark.parametrize("form", sampled((ROWS[0], EVENTS[0]), (ROWS[0],)))

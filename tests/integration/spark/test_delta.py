@@ -105,7 +105,7 @@ def test_a_killed_mirror_goes_on_where_each_table_stands(
     spark: SparkSession, spark_settings: SparkSettings, shop: Deployment, tmp_path: Path, point: str
 ) -> None:
     job = delta_job(shop, tmp_path / "lake", spark=spark_settings, records_per_batch=100, compact_every=2)
-    with mirror_process(job, tmp_path, point, is_warm=True) as process:
+    with mirror_process(job, tmp_path, point) as process:
         assert process.wait(TIMEOUT_S) == -signal.SIGKILL, (tmp_path / "mirror.log").read_text()
     if point == MIRROR[1]:
         assert batches(job) == 2

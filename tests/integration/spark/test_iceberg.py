@@ -68,7 +68,7 @@ def test_a_kill_changes_nothing_and_repeats_nothing(
     changes.make()
     shop.wait_published()
     job = iceberg_job(shop, tmp_path / "lake", spark=spark_settings)
-    with mirror_process(job, tmp_path, point, is_warm=True) as process:
+    with mirror_process(job, tmp_path, point) as process:
         assert process.wait(TIMEOUT_S) == -signal.SIGKILL, log()
     changes.make()
     shop.wait_published()
