@@ -21,6 +21,7 @@ from tests.benchmarks import (
     formats,
     latency,
     quarantine,
+    recovery,
     shape_runs,
     sink,
     sink_changes,
@@ -41,6 +42,7 @@ SECTIONS = (
     "backfill",
     "latency",
     "quarantine",
+    "recovery",
     "formats",
     "replicas",
     "big",
@@ -116,6 +118,8 @@ def _measure(running: Servers | None, options: argparse.Namespace) -> Iterator[S
         yield from _latency(running, options)
     if "quarantine" in wanted:
         yield quarantine.measure(running, options.seconds, options.runs)
+    if "recovery" in wanted:
+        yield from recovery.measure(running.directory, options.kills, _say)
     if "formats" in wanted:
         yield from formats.measure(running, options.changes, options.runs, with_peers=not options.without_peers)
     if "replicas" in wanted:
@@ -192,6 +196,7 @@ def _parser() -> argparse.ArgumentParser:
         help="runs of each contender, which take turns: the tables show medians and ranges",
     )
     parser.add_argument("--seconds", type=int, default=20, help="measured time of the latency section, and its warm-up")
+    parser.add_argument("--kills", type=int, default=5, help="how often the recovery section kills each part")
     parser.add_argument("--big-rows", type=int, default=10_000_000, help="rows in one transaction, in big and shapes")
     parser.add_argument("--tables", type=int, default=2_000, help="how many the tables section makes")
     parser.add_argument("--without-peers", action="store_true", help="measure nothing of other projects")

@@ -11,9 +11,11 @@ import multiprocessing
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from itertools import count
 from multiprocessing.connection import Connection
+
+import psycopg
 
 from tests.benchmarks import workload
 from tests.benchmarks.processes import BenchmarkFailed
@@ -22,6 +24,7 @@ from tests.benchmarks.topics import committed_reader, partitions
 READY = "ready"
 REPLICA_POLL_INTERVAL_S = 0.001
 GIVE_UP_S = 30.0
+_INSERT = "INSERT INTO orders SELECT made.* FROM bench_row(%s) made ON CONFLICT DO NOTHING"
 
 Stamps = dict[int, int]
 
@@ -57,22 +60,38 @@ def _run(work: Callable[..., Stamps], pipe: Connection, *arguments: object) -> N
 def write_load(pipe: Connection, dsn: str, last: int, per_second: int, first: int = 1) -> Stamps:
     """Insert rows ``first`` to ``last``, each a transaction, at a fixed pace from the moment something is received.
 
+    If the server goes away, the row at hand is inserted when it is back, unless it is there.
+
     Returns:
         key → time at which its commit returned.
     """
     committed: Stamps = {}
-    with workload.connect(dsn) as conn, conn.cursor() as cursor:
+    begun = 0
+
+    def insert(cursor: psycopg.Cursor) -> None:
+        nonlocal begun
         cursor.execute("SET synchronous_commit = on")
-        pipe.send(READY)
-        pipe.recv()
-        start = time.monotonic_ns()
-        for key in range(first, last + 1):
-            ahead_ns = start + (key - first + 1) * 1_000_000_000 // per_second - time.monotonic_ns()
+        if not begun:
+            pipe.send(READY)
+            pipe.recv()
+            begun = time.monotonic_ns()
+        for key in range(first + len(committed), last + 1):
+            ahead_ns = begun + (key - first + 1) * 1_000_000_000 // per_second - time.monotonic_ns()
             if ahead_ns > 0:
                 time.sleep(ahead_ns / 1e9)
-            cursor.execute("INSERT INTO orders SELECT made.* FROM bench_row(%s) made", [key], prepare=True)
+            cursor.execute(_INSERT, [key], prepare=True)
             committed[key] = time.monotonic_ns()
+
+    _in_sessions(dsn, insert)
     return committed
+
+
+def _in_sessions(dsn: str, work: Callable[[psycopg.Cursor], None]) -> None:
+    """Do the work in a session, and go on in another one whenever the server went away."""
+    while True:
+        with suppress(psycopg.OperationalError), workload.connect(dsn) as conn, conn.cursor() as cursor:
+            return work(cursor)
+        time.sleep(REPLICA_POLL_INTERVAL_S)
 
 
 def write_letters(pipe: Connection, dsn: str, per_second: int, bodies: list[tuple[int, int]]) -> Stamps:
@@ -131,8 +150,10 @@ def watch_replica(pipe: Connection, dsn: str, last: int) -> Stamps:
     """
     seen: Stamps = {}
     greatest, changed = 0, time.monotonic()
-    with workload.connect(dsn) as conn, conn.cursor() as cursor:
-        pipe.send(READY)
+    pipe.send(READY)
+
+    def watch(cursor: psycopg.Cursor) -> None:
+        nonlocal greatest, changed
         while greatest < last and time.monotonic() - changed < GIVE_UP_S:
             row = cursor.execute("SELECT max(id) FROM orders", prepare=True).fetchone()
             stamp = time.monotonic_ns()
@@ -140,4 +161,6 @@ def watch_replica(pipe: Connection, dsn: str, last: int) -> Stamps:
                 seen.update(dict.fromkeys(range(greatest + 1, row[0] + 1), stamp))
                 greatest, changed = row[0], time.monotonic()
             time.sleep(REPLICA_POLL_INTERVAL_S)
+
+    _in_sessions(dsn, watch)
     return seen

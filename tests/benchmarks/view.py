@@ -121,7 +121,7 @@ def _rebuild(servers: Servers, topic: Topic, redis: RedisServer, runs: int) -> S
 def _fill(servers: Servers, topic: Topic, store: str, where: str, redis: RedisServer) -> dict[str, float | None]:
     if store == "Redis":
         redis.restart()
-    config = write_config(servers, topic.deployment, where, f"view-{store.lower()}")
+    config = write_config(servers.directory, topic.deployment, where, f"view-{store.lower()}")
     with Meter() as meter:
         meter.watch(redis.pid)
         command = [sys.executable, "-m", "tests.benchmarks.view_filler", str(config), str(topic.end)]

@@ -69,7 +69,7 @@ def measure(
 def service(servers: Servers, deployment: Deployment, where: str, name: str) -> Iterator[tuple[Program, str]]:
     """``cdc serve`` until the end of the block; yields it and its address, once the table can be asked."""
     port = free_port()
-    config = write_config(servers, deployment, where, name, port)
+    config = write_config(servers.directory, deployment, where, name, port)
     command = [sys.executable, "-m", "cdc", "serve", "-c", str(config)]
     with program(f"cdc serve {name}", command, servers.directory) as started:
         url = f"http://127.0.0.1:{port}/v1/tables/public.orders"

@@ -14,7 +14,7 @@ def folder(servers: Servers, store: str, run: int) -> str:
     return str(servers.directory / f"view-{store}-{run}")
 
 
-def write_config(servers: Servers, deployment: Deployment, store: str, name: str, port: int = 0) -> Path:
+def write_config(directory: Path, deployment: Deployment, store: str, name: str, port: int = 0) -> Path:
     """The configuration file of a view of a deployment's topics."""
     content = {
         "name": deployment.name,
@@ -23,6 +23,6 @@ def write_config(servers: Servers, deployment: Deployment, store: str, name: str
         "view": {"store": store},
         **({"serve": {"port": port}} if port else {}),
     }
-    path = servers.directory / f"{name}.yaml"
+    path = directory / f"{name}.yaml"
     path.write_text(json.dumps(content))
     return path
