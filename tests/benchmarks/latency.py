@@ -80,50 +80,50 @@ class Archive(NamedTuple):
 class Letters(NamedTuple):
     """A table with rows that are updated beside the load, and whether topic and replica refuse some of them."""
 
-    are_bad: bool
+    are_refused: bool
 
     @property
     def kind(self) -> tuple[str, ...]:
-        return ("letters", "bad" if self.are_bad else "good")
+        return ("letters", "refused" if self.are_refused else "taken")
 
     @property
     def told(self) -> str:
-        how = f", of which {BAD_PER_S} are refused by its topic and {BAD_PER_S} by its replica" if self.are_bad else ""
-        return f", beside {LETTERS_PER_S} updates of another table a second{how}"
+        how = f", of which {ODD_PER_S} are refused by its topic and {ODD_PER_S} by its replica"
+        return f", beside {LETTERS_PER_S} updates of another table a second{how if self.are_refused else ''}"
 
     def add_to(self, deployment: Deployment) -> Deployment:
         return deployment._replace(
-            tables=("public.orders", "public.letters"), quarantine=("public.letters", len(_bodies(are_bad=True)))
+            tables=("public.orders", "public.letters"),
+            quarantine=("public.letters", LETTERS) if self.are_refused else None,
         )
 
     def prepare(self, source: psycopg.Connection, replica_dsn: str) -> None:
         columns = "(id int PRIMARY KEY, changes int, v int, body text)"
         _publish(source, f"letters {columns}")
         source.execute("INSERT INTO letters SELECT n, 0, 0, '' FROM generate_series(1, %s) n", [LETTERS])
-        with workload.connect(replica_dsn) as replica:
-            replica.execute(f"CREATE TABLE letters {columns.replace('v int', 'v int CHECK (v >= 0)')}".encode())
+        if self.are_refused:
+            with workload.connect(replica_dsn) as replica:
+                replica.execute(f"CREATE TABLE letters {columns.replace('v int', 'v int CHECK (v >= 0)')}".encode())
 
     @contextmanager
     def running(self, deployment: Deployment) -> Iterator[None]:
-        dsn, bodies = deployment.source_dsn, _bodies(are_bad=self.are_bad)
-        with meter(write_letters, dsn, LETTERS_PER_S, bodies) as load:
+        with meter(write_letters, deployment.source_dsn, LETTERS_PER_S, _bodies()) as load:
             load.send("go")
             yield
 
 
 LETTERS: Final = 200
 LETTERS_PER_S: Final = 20
-BAD_PER_S: Final = 1
+ODD_PER_S: Final = 1
 _TOO_LONG: Final = LEAST_MESSAGE_BYTES + 50_000
 
 
-def _bodies(*, are_bad: bool) -> list[tuple[int, int]]:
-    """Value and length of each letter. By turns one is too long for the topic, and one breaks the replica's check."""
-    each = LETTERS_PER_S // BAD_PER_S
+def _bodies() -> list[tuple[int, int]]:
+    """Value and length of each letter. By turns one may be too long for a topic, and one break a replica's check."""
+    each = LETTERS_PER_S // ODD_PER_S
     found = [(0, 100)] * LETTERS
-    if are_bad:
-        found[each // 2 :: each] = [(0, _TOO_LONG)] * (LETTERS // each)
-        found[::each] = [(-1, 100)] * (LETTERS // each)
+    found[each // 2 :: each] = [(0, _TOO_LONG)] * (LETTERS // each)
+    found[::each] = [(-1, 100)] * (LETTERS // each)
     return found
 
 

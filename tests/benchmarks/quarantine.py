@@ -15,23 +15,23 @@ _COLUMNS: Final = (
     Column("replica_p99_ms", "→ replica p99 ms"),
 )
 _NOTES: Final = (
-    f"the same {latency.LETTERS_PER_S} updates a second of another table in both rows; in the second, each second "
-    f"{latency.BAD_PER_S} of them makes a row of 1.1 MB that its topic does not take, and {latency.BAD_PER_S} a row "
-    "that a CHECK of the replica table refuses",
+    f"the same {latency.LETTERS_PER_S} updates a second of another table in both rows: each second "
+    f"{latency.ODD_PER_S} of them makes a row of 1.1 MB, and {latency.ODD_PER_S} one with a negative number; topic and "
+    "replica take all of them, or refuse these two",
 )
 
 
 def measure(servers: Servers, seconds: int, runs: int) -> Section:
-    """Measure the latency of one table beside good and bad rows of another one, by turns."""
+    """Measure the latency of one table beside rows of another one that are taken, and that are refused, by turns."""
     slow, _ = latency.RATES_PER_S
     title = f"Quarantine: latency of one table at {slow}/s, beside rows of another table that are put aside"
     section = Section(title, _COLUMNS, notes=list(_NOTES))
     for run in range(runs):
-        for are_bad in (False, True):
+        for are_refused in (False, True):
             measured, _ = latency.measure(
-                servers, seconds, slow, beside=latency.Letters(are_bad), name=f"bench_quarantine_{run}"
+                servers, seconds, slow, beside=latency.Letters(are_refused), name=f"bench_quarantine_{run}"
             )
-            section.add("beside bad rows" if are_bad else "beside good rows", _figures(measured))
+            section.add("beside refused rows" if are_refused else "beside taken rows", _figures(measured))
     return section
 
 
