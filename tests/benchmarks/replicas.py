@@ -40,7 +40,7 @@ NOTES = (
     "wall: from the moment at which the sink holds its lock until its recorded LSN covers the last row; by hand: one "
     "transaction with all rows, from memory or a file in memory, into an empty table that the sink has made",
     "JDBC sink: Debezium's, tuned, from its first visible batch until all rows are there, so without the start of its "
-    "JVM; it reads the same rows from a topic of Debezium's source, in which an array is text, as it writes none here; "
+    "JVM; it reads the same rows from a topic of Debezium's source, in which an array is text; "
     "each value of its rows is compared with the sink's",
     "each run into an empty replica; count and sums of every loaded table are compared with the source",
 )
