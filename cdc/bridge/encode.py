@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple
 
 from cdc.base.compiled import twin
 from cdc.base.errors import ConfigError, EncodeError
-from cdc.contract.change import UNCHANGED_TOAST, Column, Relation, Row
+from cdc.contract.change import UNCHANGED_TOAST, Relation, Row
 from cdc.contract.formats.format import NOT_ENCODABLE, RowWriter
 from cdc.contract.formats.json_format import JSON
-from cdc.contract.hiding import Hiding
+from cdc.contract.hiding import Hiding, hashed_cells
 from cdc.contract.pgtypes import sql_type
 from cdc.contract.quarantine import RefusedRow
 from cdc.contract.record import DebeziumModes, FormatName, ValueForms, WrittenSchema
@@ -100,6 +100,31 @@ class HidingWriter:
         return "" if published is None else self._writer.problem(*published)
 
 
+class HashedKeyWriter:
+    """Encodes keys some columns of which leave as hashes.
+
+    Args:
+        writer: encodes keys as they are published.
+        cells: for each column of the key, its place in the key, and the function that hashes its values or None.
+    """
+
+    bare_template = None
+
+    def __init__(self, writer: RowWriter, cells: Sequence[tuple[int, Callable[[Any], Any] | None]]) -> None:
+        self._writer = writer
+        self._cells = cells
+        module = twin("cdc.contract._hiding")
+        self.compiled: Any = None
+        if module is not None and writer.compiled is not None:
+            self.compiled = module.ShownRowWriter(writer.compiled, len(cells), cells)
+
+    def encode(self, key: Row) -> bytes:
+        """Returns the bytes of a key whose values are those of the stream."""
+        return self._writer.encode(
+            tuple([key[place] if mask is None else mask(key[place]) for place, mask in self._cells])
+        )
+
+
 class TableEncoder:
     """Encodes the rows of one version of a relation. A new ``Relation`` message needs a new encoder.
 
@@ -123,6 +148,7 @@ class TableEncoder:
         fingerprint: the definition's fingerprint, for record headers.
         null_documents: maps a row to the indexes of json and jsonb columns whose document ``null`` looks like NULL in
             the value.
+        has_hashed_key: whether a column of the key leaves as a hash: then no record tells which row it is of.
         most_bytes: how large a key and its value may be together; None if a row that cannot be carried is an error,
             and not put into quarantine.
     """
@@ -156,7 +182,11 @@ class TableEncoder:
         self._key_indexes = _key_indexes(relation, key_columns)
         self._hiding = hiding
         self._value_form = self._hidden(JSON.writer(published.columns) if form is None else form.writer)
-        self._key_form = _key_writer([relation.columns[i] for i in self._key_indexes], key_schema)
+        self._key_form: RowWriter | HashedKeyWriter = _key_writer(published, key_columns, key_schema)
+        cells = () if hiding is None else hashed_cells(hiding, self._key_indexes)
+        self.has_hashed_key = bool(cells)
+        if cells:
+            self._key_form = HashedKeyWriter(self._key_form, cells)
         # The writer's own method rather than one that calls it: it runs once per row.
         self.null_documents: Callable[[Row], tuple[int, ...]] = self._value_form.null_documents
         self._bare_key = self._key_form.bare_template
@@ -324,11 +354,18 @@ class TableEncoder:
             for i, (column, cell) in enumerate(zip(columns, row, strict=True))
             if (problem := self._problem(i, cell))
         ]
-        key = {columns[i].name: row[i] for i in self._key_indexes}
+        key = {columns[i].name: self._shown(i, row[i]) for i in self._key_indexes}
         return EncodeError(
             f"table {name}, key {key}: {'; '.join(problems) or cause}",
             remedy="no record was written; correct the row, or take the table out of the publication",
         )
+
+    def _shown(self, place: int, cell: object) -> object:
+        """Returns a value of the key as it leaves."""
+        if self._hiding is None or not isinstance(cell, bytes):
+            return cell
+        shown = self._hiding.cell(place, cell)
+        return None if shown is None else shown[1]
 
     def _problem(self, place: int, cell: object) -> str:
         if not isinstance(cell, bytes):
@@ -336,7 +373,9 @@ class TableEncoder:
         return self._value_form.problem(place, cell)
 
 
-def _key_writer(columns: Sequence[Column], schema: WrittenSchema | None) -> RowWriter:
+def _key_writer(published: Relation, key: Sequence[str], schema: WrittenSchema | None) -> RowWriter:
+    by_name = {each.name: each for each in published.columns}
+    columns = [by_name[name] for name in key]
     if schema is None:
         return JSON.writer(columns)
     # Only who has keys in Avro pays for its import

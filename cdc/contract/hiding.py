@@ -32,6 +32,7 @@ _SALT_MARK: Final = b"\0salt"
 """No text and no column's name begins with a zero byte, so the mark tells nothing about the hash of any value."""
 _MARK_DIGITS: Final = 8
 _SHOWN, _LONG_ENOUGH = 4, 8
+_HASHES: Final = ("sha256", "sha256-joinable")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +55,24 @@ class ColumnRules:
     def told(self) -> tuple[tuple[str, str], ...]:
         """The rules as a definition tells them, by column: another salt makes other rules, and is not told itself."""
         mark = hmac.digest(self.salt, _SALT_MARK, hashlib.sha256).hex()[:_MARK_DIGITS]
-        salted = {name: f"{mask} {mark}" if mask.startswith("sha256") else mask for name, mask in self.masks.items()}
+        salted = {name: f"{mask} {mark}" if mask in _HASHES else mask for name, mask in self.masks.items()}
         return tuple(sorted({**salted, **dict.fromkeys(self.exclude, EXCLUDED)}.items()))
 
     def published(self, columns: Sequence[Column]) -> tuple[Column, ...]:
         """Returns the columns as they are published."""
         return tuple(_published(each, self.masks.get(each.name)) for each in columns if each.name not in self.exclude)
 
+    def hashed(self) -> frozenset[str]:
+        """Returns the columns whose values leave as hashes. Different values have different ones, so keys stay keys."""
+        return frozenset(name for name, mask in self.masks.items() if mask in _HASHES)
+
     def misfit(self, columns: Collection[str], key: Collection[str]) -> str:
         """Returns what keeps the rules from being applied to a table with these columns, to follow "table x"; or ""."""
         ruled = {*self.exclude, *self.masks}
-        if in_key := sorted(ruled & set(key)):
+        if in_key := sorted((ruled - self.hashed()) & set(key)):
             return (
-                f"has {_listed(in_key)} in its key, and source.columns hides it: a key has to leave as it is, or "
-                "deletes would miss their rows"
+                f"has {_listed(in_key)} in its key, and source.columns hides it: a column of the key can only be "
+                "hashed, or two rows would have one key"
             )
         if absent := sorted((ruled | (self.keep or set())) - set(columns)):
             return f"has no published column {_listed(absent)}, which source.columns names"
@@ -123,6 +128,18 @@ class Hiding:
                 masked = cell if mask is None else mask(cell)
                 return None if masked is None else (published, masked)
         return None
+
+
+def hashed_cells(hiding: Hiding, key_places: Sequence[int]) -> tuple[tuple[int, Callable[[Any], Any] | None], ...]:
+    """Returns, for each column of a key, its place in the key, and the function that hashes its values; () if none is.
+
+    Args:
+        hiding: of the table.
+        key_places: the places of the key's columns in the stream's row.
+    """
+    masks = dict(hiding.cells)
+    cells = tuple((number, masks[place]) for number, place in enumerate(key_places))
+    return cells if any(mask is not None for _, mask in cells) else ()
 
 
 def _published(column: Column, mask: Mask | None) -> Column:

@@ -85,6 +85,8 @@ def row_texts(value: bytes, kinds: Mapping[str, Kind], json_nulls: Collection[st
             texts[name] = column_text(raw, kinds.get(name, Scalar.TEXT), json_null=name in json_nulls)
         except DecodeError as error:
             raise DecodeError(f"column {name!r}: {error.message}") from error
+        except RecursionError as error:  # no array of PostgreSQL has so many dimensions
+            raise DecodeError(f"column {name!r}: an array that is nested too deep") from error
     return texts
 
 

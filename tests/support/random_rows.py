@@ -69,14 +69,16 @@ def columns_of(*kinds: str) -> tuple[Column, ...]:
 
 
 def rules(of: Sequence[Column], keys: Collection[str]) -> ColumnRules:
-    """What hides columns outside the key: each mask by turns, and every sixth is left out."""
+    """What hides columns: each mask by turns, and every sixth is left out. Of some keys, the first column is hashed."""
     others = [each.name for each in of if each.name not in keys]
     by_turns: dict[str, Mask | None] = dict(
         zip(others, cycle(("sha256", None, "null", "last4", "sha256-joinable")), strict=False)
     )
     masks = {name: mask for name, mask in by_turns.items() if mask is not None}
     excluded = frozenset(others[::6])
-    return ColumnRules(excluded, {name: mask for name, mask in masks.items() if name not in excluded}, None, b"salt")
+    hashed: dict[str, Mask] = {next(iter(keys)): "sha256"} if len(of) % 2 else {}
+    shown = {name: mask for name, mask in masks.items() if name not in excluded}
+    return ColumnRules(excluded, shown | hashed, None, b"salt")
 
 
 def row(rng: random.Random, of: Sequence[Column], *, damage: float = 0.02) -> Row:

@@ -9,6 +9,7 @@ before the commit leaves the request in place, and the next bridge does all of i
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -206,6 +207,9 @@ class Repairs:
                 ),
             )
             return 0
+        if table.has_hashed_key:
+            self._finish(part, _hashed(part.request.table))
+            return 0
         before = part.done.bytes
         part.done.again.clear()
         job.writer.publish(part.keys, head.found, table, part.recording, part.done)
@@ -263,4 +267,11 @@ def _not_captured(table: str) -> TopicRefused:
     return TopicRefused(
         f"the bridge does not capture table {table}",
         remedy="the bridge runs with another configuration: restart it, or send it SIGHUP",
+    )
+
+
+def _hashed(table: str) -> SourceRefused:
+    return SourceRefused(
+        f"the key of table {table} leaves as a hash, which does not tell which row to read",
+        remedy=f"publish the whole table again: cdc backfill {shlex.quote(table)} --sweep",
     )

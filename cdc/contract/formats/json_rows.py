@@ -84,7 +84,7 @@ class ObjectReader:
             raise ValueError("the value is the JSON word null; only a tombstone, a record without a value, deletes")
         try:
             return self._texts(source, null_documents)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise ValueError(f"cannot be read as JSON: {error}") from error
 
     def _texts(self, source: bytes, null_documents: Collection[str]) -> list[str]:

@@ -14,7 +14,7 @@ from cdc.bridge.capture.chunk import open_chunk_reader
 from cdc.bridge.capture.key_rows import read_keys
 from cdc.bridge.encode import TableEncoder
 from cdc.bridge.scope.definitions import definitions_of
-from cdc.bridge.scope.hidden import hiding_of, misfit
+from cdc.bridge.scope.hidden import column_rules, hiding_of, misfit
 from cdc.bridge.source.catalog import find_tables
 from cdc.bridge.source.connect import LOOK_S
 from cdc.bridge.source.locks import naming_locks
@@ -97,6 +97,9 @@ def _row(config: Config, table: str, key: bytes) -> dict[str, Any]:
                     f"the source has no table {table}",
                     remedy="look at another table, or run `cdc tables list` for what is captured",
                 )
+            rules = column_rules(config, infos[0].qualified_name)
+            if rules is not None and rules.hashed() & set(infos[0].key):
+                return {"row": None, "why": "the key leaves as a hash, which does not tell which row it is of"}
             with naming_locks(conn, [infos[0].oid], "AccessShareLock"):
                 found = read_keys(
                     conn,

@@ -28,6 +28,8 @@ _SALT: Final = "a salt of the test, long enough"
 _TABLES: Final = """
     CREATE TABLE person (secret text, id int PRIMARY KEY, email text, phone text, name text, large text, city text);
     ALTER TABLE person ALTER large SET STORAGE EXTERNAL;
+    CREATE TABLE guest (email text PRIMARY KEY, city text);
+    INSERT INTO guest SELECT 'canary' || n || '@mail', 'canopy' || n FROM generate_series(1, 9) n;
     CREATE TABLE parcel (id int PRIMARY KEY, secret text, content text)"""
 _ROWS: Final = """INSERT INTO person SELECT 'canary', n, 'canary' || n || '@mail', 'canary+49' || n + 1000, 'canary',
     repeat('canary' || n, 1000), 'canopy' || n FROM generate_series({}, {}) n"""
@@ -42,6 +44,9 @@ _CHANGES: Final = (
     "ALTER TABLE person REPLICA IDENTITY FULL",
     "UPDATE person SET email = 'canary of ' || id WHERE id % 4 = 0",
     "UPDATE person SET id = id + 200 WHERE id = 8",
+    "UPDATE guest SET city = 'canopy here' WHERE email < 'canary4'",
+    "UPDATE guest SET email = 'canary of ' || email WHERE email > 'canary6'",
+    "DELETE FROM guest WHERE email = 'canary5@mail'",
 )
 _RULES: Final[dict[str, Any]] = {
     "public.person": {
@@ -49,6 +54,7 @@ _RULES: Final[dict[str, Any]] = {
         "mask": {"email": "sha256", "phone": "last4", "name": None, "large": "sha256-joinable"},
     },
     "public.parcel": {"exclude": ["secret"]},
+    "public.guest": {"mask": {"email": "sha256"}},
 }
 
 
@@ -96,6 +102,7 @@ def answers(deployment: Deployment, serve: ServeProcess) -> bytes:
     with serve.client() as client:
         eventually(lambda: client.get("/ready").is_success, 60, serve.tail)
         asked = ["/v1/tables/public.person/rows", "/v1/tables/public.person/rows/12", "/v1/tables", "/metrics"]
+        asked.append("/v1/tables/public.guest/rows")
         found += [client.get(each) for each in asked]
     assert [each for each in found if not each.is_success] == []
     return b"\n".join(each.content for each in found)

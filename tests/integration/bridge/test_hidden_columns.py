@@ -12,8 +12,13 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from cdc.base.config import load
+from cdc.base.errors import TopicRefused
+from cdc.bridge.asking.repair import repair_keys
+from cdc.contract.record import RepairKey
+from cdc.lab.stack import RegistryServer
 from cdc.ops.dashboard.key_facts import key_facts
 from tests.support.deployment import Deploy, Deployment
+from tests.support.forms import deploy_in
 from tests.support.servers import Database
 from tests.support.waiting import eventually
 
@@ -60,7 +65,7 @@ def fold(deployment: Deployment) -> list[dict[str, Any]]:
     return sorted((each.get("after", each) for each in rows), key=lambda row: row["id"])
 
 
-def everything(deployment: Deployment) -> bytes:
+def everything(deployment: Deployment, table: str = "person") -> bytes:
     """Each byte of the deployment's topics, whether it was committed or not, of its logs, and of the replica."""
     consumer = Consumer(
         {
@@ -89,7 +94,7 @@ def everything(deployment: Deployment) -> bytes:
             found += [message.key() or b"", message.value() or b"", repr(message.headers()).encode()]
     consumer.close()
     logs = [each.read_bytes() for each in deployment.directory.iterdir() if each.suffix == ".log"]
-    replica = deployment.replica.execute("SELECT p::text FROM person p")
+    replica = deployment.replica.execute(f"SELECT p::text FROM {table} p")
     return b"\n".join([*found, *logs, repr(replica).encode()])
 
 
@@ -138,6 +143,69 @@ def test_nothing_hidden_leaves(deploy: Deploy, database: Database, form: str) ->
     assert _CANARY not in said
     assert _SALT.encode() not in found
     deployment.stop()
+
+
+@pytest.mark.parametrize("key_format", ["json", "avro"])
+def test_a_key_that_leaves_as_a_hash(
+    deploy: Deploy, registry: RegistryServer, database: Database, key_format: str
+) -> None:
+    """All kinds of changes, a kill, a sweep and a row read again; what needs the row of a record refuses."""
+    database.execute("CREATE TABLE guest (n int, email text, note text, PRIMARY KEY (email, n))")
+    database.execute("ALTER TABLE guest ALTER note SET STORAGE EXTERNAL")
+    rows = "INSERT INTO guest SELECT n, 'canary' || n, repeat('note' || n, 1000) FROM generate_series({}, {}) n"
+    database.execute(rows.format(1, 20))
+    source = {"columns": {"public.guest": {"mask": {"email": "sha256"}}}, "salt": _SALT}
+    form = "avro keys" if key_format == "avro" else "json"
+    deployment = deploy_in(form, deploy, registry, source=source, topics={"partitions": 2, "history": ["*.*"]})
+    deployment.start()
+    deployment.wait_backfilled("public.guest")
+    database.execute(rows.format(21, 30))
+    database.execute("UPDATE guest SET note = 'short' WHERE n = 3")
+    database.execute("UPDATE guest SET email = 'canary of ' || n WHERE n IN (4, 25)")
+    deployment.bridge.signal(signal.SIGKILL)
+    deployment.bridge.wait()
+    database.execute("UPDATE guest SET n = n + 100 WHERE n IN (6, 26)")
+    database.execute("DELETE FROM guest WHERE n IN (7, 27)")
+    deployment.bridge.start()
+    deployment.wait_published()
+    deployment.command("backfill", "public.guest", "--sweep")
+    deployment.wait_backfilled("public.guest")
+    deployment.wait_mirrored()
+    rows_now = database.execute("SELECT n, email, note FROM guest ORDER BY n")
+    expected = [(n, _digest_of_guest(email), note) for n, email, note in rows_now]
+    assert len(expected) == 28
+    assert deployment.replica.execute("SELECT n, email, note FROM guest ORDER BY n") == expected
+    newest = {each.key: each.value for each in sorted(deployment.records("public.guest"), key=lambda each: each.offset)}
+    held = [json.loads(value) for value in newest.values() if value is not None]
+    assert sorted((row["n"], row["email"], row["note"]) for row in held) == expected
+    if key_format == "json":
+        key = json.dumps({"email": expected[0][1], "n": 1}, separators=(",", ":"))
+        assert key.encode() in newest
+        shown = key_facts(load(deployment.config, {}), "public.guest", key)
+        assert shown["source"] == {
+            "row": None,
+            "why": "the key leaves as a hash, which does not tell which row it is of",
+        }
+        assert shown["history"]["count"] >= 1
+        with pytest.raises(TopicRefused, match="leaves as a hash") as refused:
+            repair_keys(
+                load(deployment.config, {}),
+                "public.guest",
+                [RepairKey(key.encode())],
+                timeout_s=60,
+                tell=lambda _: None,
+            )
+        assert "cdc backfill public.guest --sweep" in (refused.value.remedy or "")
+        deployment.wait_mirrored()
+        assert deployment.replica.execute("SELECT count(*) FROM guest") == [(28,)]
+    found = everything(deployment, "guest")
+    assert _CANARY.encode() not in found
+    assert expected[0][1].encode() in found
+    deployment.stop()
+
+
+def _digest_of_guest(text: str) -> str:
+    return hmac.new(_SALT.encode(), f"public.guest.email\0{text}".encode(), hashlib.sha256).hexdigest()
 
 
 def test_other_rules_begin_the_topic_anew(deploy: Deploy, database: Database) -> None:

@@ -28,6 +28,7 @@ def test_masked_rows_are_identical_and_damage_is_found(deploy: Deploy, database:
         database.execute(f"CREATE TABLE {table} {_TABLE}")
         database.execute(_ROWS.format(table))
     rules = {f"public.{table}": {"exclude": ["secret"], "mask": _MASKS} for table in ("person", "friend")}
+    rules["public.friend"]["mask"] = {**_MASKS, "id": "sha256"}  # the key
     salt = "a salt of the test that is longer than the sixty-four bytes of a block"
     deployment = deploy(source={"columns": rules, "salt": salt}, topics={"partitions": 2})
     deployment.start()

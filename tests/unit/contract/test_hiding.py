@@ -64,6 +64,21 @@ def test_a_hash_is_of_its_column_unless_it_is_joinable() -> None:
     assert table.value(ROW).decode() == f'{{"id":7,"born":"{born}","nick":"{nick}"}}'
 
 
+def test_a_hashed_key_is_hashed_wherever_it_is_told() -> None:
+    table = encoder(RELATION, rules({"id": "sha256"}, "secret", "born", "doc"))
+    hashed = keyed(b"public.person.id\0" + ROW[0])
+    assert table.key(ROW).decode() == f'{{"id":"{hashed}"}}'
+    assert table.value(ROW).decode() == f'{{"id":"{hashed}","nick":"Bo"}}'
+    assert table.old((b"7", None, None, None, None), False) == table.key(ROW)
+    assert table.has_hashed_key
+    assert not encoder(RELATION, rules({"nick": "sha256"})).has_hashed_key
+    assert table.schema.columns[0].sql_type == "text"
+    with pytest.raises(EncodeError, match=hashed):
+        table.value((*ROW[:4], b"\xff"))
+    with pytest.raises(EncodeError, match="NULL in a key column"):
+        table.key((None, *ROW[1:]))
+
+
 @pytest.mark.parametrize(
     ("text", "left"),
     [("", "****"), ("1234567", "****"), ("12345678", "****5678"), ("äöüßäöü", "****"), ("äöüßäöüß", "****äöüß")],
@@ -131,6 +146,9 @@ def test_a_refusal_does_not_tell_what_is_hidden() -> None:
     ("hidden", "said"),
     [
         (rules({"id": "null"}), "has 'id' in its key"),
+        (rules({"id": "last4"}), "has 'id' in its key"),
+        (rules({"id": "sha256"}), ""),
+        (rules({"id": "sha256-joinable"}, "secret", keep=("nick", "doc", "born")), ""),
         (rules({}, "id"), "has 'id' in its key"),
         (rules({"mail": "null"}), "has no published column 'mail'"),
         (rules({}, "Secret"), "has no published column 'Secret'"),

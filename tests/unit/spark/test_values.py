@@ -162,5 +162,7 @@ def test_a_row() -> None:
     }
     with pytest.raises(DecodeError, match="column 'ok': not a bool: '1'"):
         row_texts(b'{"id":1,"ok":1}', kinds)
+    with pytest.raises(DecodeError, match="column 'ok': an array that is nested too deep"):
+        row_texts(b'{"ok":' + b"[" * 5_000 + b"]" * 5_000 + b"}", {"ok": ArrayOf(TEXT)})
     with pytest.raises(DecodeError, match="not UTF-8"):
         row_texts(b'{"id":"\xff"}', kinds)

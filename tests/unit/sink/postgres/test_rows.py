@@ -179,13 +179,14 @@ def unescape(field: str) -> str | None:
         (b'{"id":1,"name":"a\\u0000b"}', "column 'name' has a NUL"),
         (b'{"id":1,"name":"x","color":"red","age":5}', "in no definition of the schemas topic: age, color"),
         (b'{"id":1,"name":"\\ud800 alone"}', "malformed"),
+        (b'{"id":1,"tags":' + b"[" * 5_000 + b"]" * 5_000 + b"}", "recursion"),
     ],
 )
 def test_poison_is_named(value: bytes, reason: str) -> None:
     poison = stored(value, key=b'{"id":7}')
     good = [stored(b'{"id":%d,"name":"ok"}' % i) for i in range(50)]
     with pytest.raises(RecordRejected) as caught:
-        list(form(id="int4", name="text").blocks([*good[:20], poison, *good[20:]]))
+        list(form(id="int4", name="text", tags="text[]").blocks([*good[:20], poison, *good[20:]]))
     assert reason.lower() in caught.value.reason.lower()
     assert caught.value.record is poison
     assert "topic 't' partition 3 offset 41 key {\"id\":7}" in caught.value.message
