@@ -16,6 +16,7 @@ from cdc.contract.change import Column, Relation, ReplicaIdentity
 from cdc.contract.header import BACKFILL, HeaderStamp
 from cdc.contract.hiding import Hiding
 from tests.support import random_rows
+from tests.support.engines import LIMITED_BYTES
 from tests.support.soak import times
 
 SEED = int(os.environ.get("SEED", str(random.SystemRandom().randrange(1 << 32))))
@@ -24,12 +25,14 @@ STAMP = HeaderStamp(LSN(0x1_0192_5728), None, 1_795_190_486_566_123, "734:736:73
 
 
 def encoders(
-    columns: tuple[Column, ...], key: tuple[str, ...], *, hides: bool = False
+    columns: tuple[Column, ...], key: tuple[str, ...], *, hides: bool = False, limits: bool = False
 ) -> tuple[LineEncoder, LineEncoder]:
     """In C, and in Python."""
     relation = Relation(7, "public", "t", ReplicaIdentity.DEFAULT, columns)
     hiding = Hiding(relation, random_rows.rules(columns, key)) if hides else None
     table = TableEncoder(relation, key, "shop.public.t", hiding=hiding)
+    if limits:
+        table.quarantines(LIMITED_BYTES)
     in_c, in_python = LineEncoder(table), LineEncoder(table)
     in_python.compiled = None
     return in_c, in_python
@@ -50,7 +53,7 @@ def test_portions_are_the_same() -> None:
         columns = random_rows.columns(rng)
         names = [column.name for column in columns]
         key = tuple(rng.sample(names, min(len(names), rng.choice((1, 1, 2, 3)))))
-        in_c, in_python = encoders(columns, key, hides=rng.random() < 0.5)
+        in_c, in_python = encoders(columns, key, hides=rng.random() < 0.5, limits=rng.random() < 0.3)
         lines = [random_rows.copy_line(rng, columns, damage=rng.choice((0, 0.02, 0.2))) for _ in range(10)]
         touched = recording(*[each for each in keys(in_python, lines) if rng.random() < 0.3])
         seq = rng.choice((0, 8, 98, rng.randrange(1 << 62)))

@@ -11,6 +11,7 @@ import pytest
 from cdc.base.compiled import twin
 from cdc.base.lsn import LSN
 from cdc.contract.change import UNCHANGED_TOAST, Column
+from cdc.contract.quarantine import RefusedRow
 from cdc.contract.record import Position, Progress, SourceIdentity
 from tests.support.engines import Shape, Side, batches, shapes
 from tests.support.pgoutput import begin, commit, frame, row_bytes
@@ -27,7 +28,7 @@ pytestmark = [
 
 def test_frames_become_the_same_records() -> None:
     rng = random.Random(SEED)
-    fed = rows = hidden_fed = 0
+    fed = rows = hidden_fed = aside = 0
     for trial in range(times(300, soak=6_000)):
         tables = shapes(rng)
         ours = {each.number for each in tables if each.is_ours}
@@ -35,8 +36,18 @@ def test_frames_become_the_same_records() -> None:
         resume = Progress(LSN(rng.choice((100, 1_500))) if partial is None else LSN(100), partial, 0, SOURCE)
         watched, histories = rng.random() < 0.3, frozenset(rng.choice(((), (), ("t2",))))
         enveloped, hidden = rng.choice(((), (1, 2))), rng.choice(((), (1, 2, 3)))
+        limited = rng.choice(((), (1, 2)))
         sides = [
-            Side(resume, in_c=in_c, watched=watched, histories=histories, ours=ours, enveloped=enveloped, hidden=hidden)
+            Side(
+                resume,
+                in_c=in_c,
+                watched=watched,
+                histories=histories,
+                ours=ours,
+                enveloped=enveloped,
+                hidden=hidden,
+                limited=limited,
+            )
             for in_c in (True, False)
         ]
         for frames in batches(rng, tables):
@@ -46,10 +57,12 @@ def test_frames_become_the_same_records() -> None:
             if outcomes[0]:
                 break
         fed += sides[0].fed
+        aside += sum(isinstance(value, RefusedRow) for _, _, value, *_ in sides[1].records)
         hidden_fed += sides[0].fed if hidden else 0
         rows += len(sides[0].records)
         assert sides[1].fed == 0
     assert fed > rows / 4, "declining everything would be right, too"
+    assert rows / 2 > aside > 0
     assert hidden_fed > rows / 12, "so would declining tables with rules"
 
 
@@ -63,7 +76,7 @@ def test_unchanged_toast_is_taken_in_c_if_the_old_row_has_it(old: tuple[bytes | 
     # The first row of a table asks for its definition, so Python takes it
     frames = [frame(begin(1_000, 700)), table.relation(), insert, update, update, frame(commit(1_000))]
     sides = [
-        Side(resume, in_c=compiled, watched=False, histories=frozenset(), ours={1}, enveloped=(), hidden=())
+        Side(resume, in_c=compiled, watched=False, histories=frozenset(), ours={1}, enveloped=())
         for compiled in (True, False)
     ]
     assert [side.feed(list(frames)) for side in sides] == ["", ""]

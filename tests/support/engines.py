@@ -11,7 +11,7 @@ import pytest
 
 from cdc.base.errors import CdcError
 from cdc.bridge.decode.pgoutput import PgOutputDecoder
-from cdc.bridge.encode import TableEncoder, ValueForm
+from cdc.bridge.encode import FRAME_BYTES, TableEncoder, ValueForm
 from cdc.bridge.order import engine
 from cdc.bridge.order.counts import CountsByTable
 from cdc.bridge.order.engine import Engine
@@ -71,6 +71,10 @@ def _described(column: Column) -> bytes:
     return bytes((column.in_identity,)) + column.name.encode() + b"\0" + struct.pack(">Ii", oid, -1)
 
 
+LIMITED_BYTES: Final = FRAME_BYTES + 400
+"""How large a record of a limited table may be: about every fourth row is put into quarantine."""
+
+
 class Side:
     """An engine with its decoder, fed as the loop feeds it."""
 
@@ -83,7 +87,8 @@ class Side:
         histories: frozenset[str],
         ours: set[int],
         enveloped: Collection[int],
-        hidden: Collection[int],
+        hidden: Collection[int] = (),
+        limited: Collection[int] = (),
     ) -> None:
         self.counts = CountsByTable()
         self.touched = TouchedKeys()
@@ -95,6 +100,7 @@ class Side:
         self.ours = ours
         self.enveloped = enveloped
         self.hidden = hidden
+        self.limited = limited
         self.decoder = PgOutputDecoder()
         self.records: list[Ready] = []
         self.fed = 0
@@ -147,7 +153,10 @@ class Side:
         if relation.relation_id in self.enveloped:
             modes, shown = DebeziumModes(time="microseconds"), relation if hiding is None else hiding.relation
             form = ValueForm("json", DebeziumWriter(shown.columns, modes), envelope=modes)
-        return TableEncoder(relation, keys, f"t{relation.relation_id}", form, hiding=hiding)
+        table = TableEncoder(relation, keys, f"t{relation.relation_id}", form, hiding=hiding)
+        if relation.relation_id in self.limited:
+            table.quarantines(LIMITED_BYTES)
+        return table
 
     def standing(self) -> tuple[object, ...]:
         """Everything that may not differ."""
