@@ -51,6 +51,8 @@ _ASK_AGAIN: Final = {
 }
 _LEADER_WITHIN_S: Final = 5.0
 _LEADER_POLL_S: Final = 0.05
+_FEW_TOPICS: Final = 20
+"""So many topics are asked for one by one. Of more, one answer about all topics is cheaper."""
 _OVERLOOKED_AFTER_S: Final = 0.1
 """When an offset request has waited this long, a metadata request wakes the client. It looks up the partitions' leaders
 first, and right after it has connected it misses the answer once in thirty times. It would look again only after one to
@@ -208,8 +210,9 @@ class BrokerAdmin(AdminClient):
             asked = again
             if asked:
                 time.sleep(_LEADER_POLL_S)
-            for topic in {place.topic for place in asked}:
-                # Without fresh metadata, the client would keep using its old answer for seconds
+            # Without fresh metadata, the client would keep using its old answer for seconds
+            topics = {place.topic for place in asked}
+            for topic in topics if len(topics) <= _FEW_TOPICS else (None,):
                 self.metadata(topic, timeout_s=timeout_s)
         return found
 

@@ -88,14 +88,15 @@ class Successions:
     def __init__(self, definitions: Iterable[TableSchema] = ()) -> None:
         self._by_topic: dict[str, TableSchema] = {}
         self._by_relation: dict[int, TableSchema] = {}
-        self._by_fingerprint: dict[tuple[str, str], TableSchema] = {}
+        self._by_fingerprint: dict[str, dict[str, TableSchema]] = {}
+        """By topic first: there may be thousands, and each is asked for."""
         for definition in definitions:
             self.wrote(definition)
 
     def wrote(self, definition: TableSchema) -> None:
         """Note that the topic is written with this definition from here on."""
         self._by_topic[definition.topic] = definition
-        self._by_fingerprint[definition.topic, definition.fingerprint] = definition
+        self._by_fingerprint.setdefault(definition.topic, {})[definition.fingerprint] = definition
         if definition.relation_id:
             self._by_relation[definition.relation_id] = definition
 
@@ -117,29 +118,30 @@ class Successions:
 
     def written(self, topic: str, fingerprint: str) -> tuple[WrittenSchema, ...]:
         """Returns the registry's schemas with which values of a definition were written to the topic."""
-        known = self._by_fingerprint.get((topic, fingerprint))
+        known = self._by_fingerprint.get(topic, {}).get(fingerprint)
         return () if known is None else known.written
 
     def was_enveloped(self, topic: str) -> bool:
         """Returns whether the topic holds, or held, envelopes."""
-        known = list(self._by_fingerprint.items())  # at once: another thread asks, while the session's may add one
-        return any(each.envelope or each.was_enveloped for (name, _), each in known if name == topic)
+        return any(each.envelope or each.was_enveloped for each in self._of(topic))
 
     def ids(self, topic: str) -> dict[int, WrittenSchema]:
         """Returns every schema of the registry with which values were written to the topic, by its id there."""
-        # A list first: another thread asks, while the session's may add one
-        known = (definition for (name, _), definition in list(self._by_fingerprint.items()) if name == topic)
-        return {each.schema_id: each for definition in known for each in definition.written}
+        return {each.schema_id: each for definition in self._of(topic) for each in definition.written}
 
     def key_ids(self, topic: str) -> dict[int, WrittenSchema]:
         """Returns every schema of the registry with which keys were written to the topic, by its id there."""
-        known = (definition.key_schema for (name, _), definition in list(self._by_fingerprint.items()) if name == topic)
+        known = (definition.key_schema for definition in self._of(topic))
         return {each.schema_id: each for each in known if each is not None}
+
+    def _of(self, topic: str) -> list[TableSchema]:
+        # Copied at once: another thread asks, while the session's may add one
+        return list(self._by_fingerprint.get(topic, {}).values())
 
     @property
     def definitions(self) -> list[TableSchema]:
         """Every definition that a topic was written with."""
-        return list(self._by_fingerprint.values())
+        return [each for topic in list(self._by_fingerprint) for each in self._of(topic)]
 
     @property
     def newest(self) -> Iterable[TableSchema]:
