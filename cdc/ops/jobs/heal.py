@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -36,11 +36,12 @@ def repair_and_verify(config: Config, job: ReconcileJob, *, asks: bool) -> int:
         The exit code of the second comparison, or of the first if nothing was repaired.
 
     Raises:
-        ConfigError: too many keys differ for a repair by key.
+        ConfigError: too many keys differ for a repair by key, or keys that leave as hashes.
     """
     assert job.keys_to is not None
     differing = {table: path for table in job.tables if (path := Path(keys_file(job.keys_to, table.topic))).exists()}
     keys = {table: read_keys(path) for table, path in differing.items()}
+    _refuse_hashed(keys)
     _refuse_too_many({table.qualified_name: len(found) for table, found in keys.items()})
     told = ", ".join(f"{len(found):,} of {table.qualified_name}" for table, found in keys.items())
     if asks and not _agreed(f"have the bridge publish these keys again: {told}?"):
@@ -76,6 +77,19 @@ def _agreed(question: str) -> bool:
         return typer.confirm(question)
     except typer.Abort:  # standard input is closed: nobody can agree, so repair nothing
         return False
+
+
+def _refuse_hashed(tables: Iterable[JobTable]) -> None:
+    hashed = [
+        each.qualified_name
+        for each in tables
+        if any(column.mask == "sha256" and column.name in each.key for column in each.columns)
+    ]
+    if hashed:
+        raise ConfigError(
+            f"the keys of {', '.join(hashed)} leave as hashes, which do not tell which rows to read",
+            remedy=f"publish the whole table again: cdc backfill {shlex.join(hashed)} --sweep",
+        )
 
 
 def _refuse_too_many(counts: dict[str, int]) -> None:
