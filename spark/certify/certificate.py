@@ -16,6 +16,7 @@ from cdc.contract.jobspec.certificate import (
     CertifiedRound,
     CertifiedTable,
     RunCertificate,
+    line_hash,
     read_chain,
 )
 from cdc.contract.jobspec.reconcile import ReconcileJob
@@ -59,7 +60,8 @@ class CertificateFile:
             _sync(self._path.parent)
         except OSError as error:
             raise _unwritable(self._path, error) from error
-        sys.stderr.write(f"certificate: line {self._lines + 1} of {self._path}\n")
+        told = line_hash(line.encode())
+        sys.stderr.write(f"certificate: line {self._lines + 1} of {self._path}, SHA-256 {told}\n")
 
 
 @contextmanager

@@ -63,7 +63,8 @@ def chosen_certificate(path: Path | None, line: int | None, *, is_alone: bool) -
         raise typer.Exit(SOMETHING_WRONG)
     if chain.chosen is None:
         raise ConfigError(f"{path} has no line {line}", remedy=f"name one of its {chain.lines} lines, or none")
-    typer.echo(f"{path}: {counted(chain.lines, 'certificate')}, each of which names the one before")
+    told = f"{counted(chain.lines, 'certificate')}, each of which names the one before"
+    typer.echo(f"{path}: {told}; SHA-256 of the last: {chain.last_hash}")
     return ChosenCertificate(chain.chosen, line or chain.lines)
 
 

@@ -86,7 +86,8 @@ def test_equal_tables_are_done_together_and_the_others_one_by_one(
         nulls = "2" if each.table.removeprefix("public.") in PLAIN else ""
         rows = [row._replace(json_null=nulls) for row in rows_of(newest)]
         assert each.fold.buckets == buckets_of(rows), each.table
-    some = certificate.model_copy(update={"tables": certificate.tables[:2]})
+    chosen = [each for each in certificate.tables if each.table in ("public.first", "public.nobody")]
+    some = certificate.model_copy(update={"tables": tuple(chosen)})
     asked = VerifyJob(spark=spark_settings, kafka=job.kafka, certificate=some)
     assert {each.answer for each in verify(asked, contextlib.nullcontext(spark))} == {"verified"}
     said = capfd.readouterr().err

@@ -47,6 +47,10 @@ def test_buckets_that_were_empty_and_several_at_once() -> None:
         3: FoundBucket(2, B, 0),
     }
     assert answers_of(certified, found, traceless=False) == BucketAnswers((3,), (1, 2), 3)
+    # The run may have read an older record of a key that was in flight.
+    assert answers_of(certified, found, traceless=False, in_flight=1) == BucketAnswers((), (1, 2, 3), 3)
+    found[0] = FoundBucket(2, B, 0)
+    assert answers_of(certified, found, traceless=False, in_flight=1) == BucketAnswers((0, 3), (1, 2), 3)
 
 
 FOLD = CertifiedFold(

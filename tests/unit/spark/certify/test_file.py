@@ -49,7 +49,7 @@ def proofs(tmp_path: Path) -> Path:
     return path
 
 
-def test_each_names_the_one_before(proofs: Path) -> None:
+def test_each_names_the_one_before(proofs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     chain = read_chain(proofs)
     assert (chain.lines, chain.fault) == (3, "")
     assert chain.chosen is not None
@@ -58,6 +58,8 @@ def test_each_names_the_one_before(proofs: Path) -> None:
     assert chosen is not None
     assert chosen.run == "second"
     assert read_chain(proofs, 4).chosen is None
+    add(proofs, "fourth")
+    assert f"line 4 of {proofs}, SHA-256 {read_chain(proofs).last_hash}\n" in capsys.readouterr().err
 
 
 def changed(lines: list[bytes]) -> list[bytes]:
