@@ -50,6 +50,7 @@ def _watch(command: int) -> None:
 
 JOBS: Final[Mapping[str, str]] = {
     "reconcile": "cdc.spark.reconcile.main",
+    "verify": "cdc.spark.certify.verify",
     "snapshot": "cdc.spark.snapshot.main",
     "audit": "cdc.spark.history.main",
     "health": "cdc.spark.health.main",

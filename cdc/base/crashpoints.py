@@ -28,6 +28,7 @@ NAMES = frozenset(
         "mirror.after_compaction",
         "mirror.before_cut",
         "mirror.after_cut",
+        "reconcile.before_certificate",
         "sink.after_hold",
         "sink.after_table_changed",
         "sink.before_apply",

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from cdc import __version__
-from cdc.base import extras
 from cdc.base.config import Config
 from cdc.base.daemon.logs import configure
-from cdc.base.errors import ConfigError
 from cdc.cli.options import ConfigOption, LogLevelOption, load_config
-from cdc.contract.jobspec.deployment import LakeSettings, SparkSettings
 from cdc.contract.jobspec.reconcile import ReconcileJob
 from cdc.ops.jobs.answers import SOMETHING_WRONG
-from cdc.ops.jobs.describe import beside_lake, describe_deployment, spark_settings
+from cdc.ops.jobs.certificates import chosen_certificate, verified, whole_certificate
+from cdc.ops.jobs.comparing import columns_of_one, compared_with, reconcile_job, resumed, whole_state
+from cdc.ops.jobs.describe import spark_settings
 from cdc.ops.jobs.heal import repair_and_verify
 from cdc.ops.jobs.launch import run_job
 
@@ -85,6 +81,23 @@ State = Annotated[
         help="Folder for hashes of the topics, with which the next run reads only new records.", metavar="FOLDER"
     ),
 ]
+CertificateFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--certificate",
+        help="Add a line to this file that says what the run proved, with digests of the topics.",
+        metavar="FILE",
+    ),
+]
+Verify = Annotated[
+    Path | None,
+    typer.Option(
+        "--verify",
+        help="Compare nothing: check this file of certificates, and compute the digests of its last one anew.",
+        metavar="FILE",
+    ),
+]
+Line = Annotated[int | None, typer.Option(help="Verify this line of the file, not the last.", min=1)]
 Resume = Annotated[
     bool,
     typer.Option("--resume", help="Continue an interrupted run in the folder of --report, with the same options."),
@@ -113,6 +126,9 @@ def reconcile(
     samples: Samples = 10,
     redact: Redact = False,
     state: State = None,
+    certificate: CertificateFile = None,
+    verify: Verify = None,
+    line: Line = None,
     resume: Resume = False,
     master: Master = "local[*]",
     conf: Conf = None,
@@ -135,26 +151,29 @@ def reconcile(
         cdc reconcile --lake delta:/lake/shop
 
         cdc reconcile public.orders --master spark://spark:7077 --report /shared/reports/today
+
+        cdc reconcile --certificate proofs.jsonl
     """
-    _refuse_resuming_nowhere(resume, folder)
-    compared = _compared(replica, lake)
+    if verify is not None or line is not None:
+        beside = (tables, folder, where, columns, replica is not None, lake, repair, state, certificate, resume)
+        chosen = chosen_certificate(verify, line, is_alone=not any(beside))
+        raise typer.Exit(verified(_loaded(config, log_level), chosen, master, conf, samples, redact))
+    compared = compared_with(replica, lake)
     options = {
-        "where": where,
-        "columns": _columns_of_one(where, columns, tables or ()),
-        "fence_timeout_s": fence_timeout,
-        "max_snapshot_s": max_snapshot_seconds,
-        "connections": connections,
-        "rounds": rounds,
-        "passes": passes,
-        "state": _whole_state(state, passes),
-        "resume": resume,
-        "samples": samples,
-        "redact": redact,
-    }
-    loaded = load_config(config)
-    configure(log_level, loaded.secrets())
+        "where": where, "columns": columns_of_one(where, columns, tables or ()), "rounds": rounds, "passes": passes,
+        "fence_timeout_s": fence_timeout, "max_snapshot_s": max_snapshot_seconds, "connections": connections,
+        "state": whole_state(state, passes), "resume": resumed(resume, folder), "samples": samples, "redact": redact,
+        "certificate": whole_certificate(certificate, where, columns, passes, state),
+    }  # fmt: skip
+    loaded = _loaded(config, log_level)
     job = reconcile_job(loaded, tables or (), folder, spark_settings(master, conf=conf or ()), compared, options)
     raise typer.Exit(_run(loaded, job, repair, asks=not yes))
+
+
+def _loaded(config: Path | None, log_level: LogLevelOption) -> Config:
+    loaded = load_config(config)
+    configure(log_level, loaded.secrets())
+    return loaded
 
 
 def _run(config: Config, job: ReconcileJob, repair: bool, *, asks: bool) -> int:
@@ -163,75 +182,3 @@ def _run(config: Config, job: ReconcileJob, repair: bool, *, asks: bool) -> int:
         job = job.model_copy(update={"keys_to": keys_to if repair else None})
         code = run_job("reconcile", job)
         return repair_and_verify(config, job, asks=asks) if repair and code == SOMETHING_WRONG else code
-
-
-def _refuse_resuming_nowhere(resume: bool, folder: Path | None) -> None:
-    if resume and folder is None:
-        raise ConfigError("--resume needs --report", remedy="name the folder of the interrupted run: --report FOLDER")
-
-
-def _columns_of_one(where: str | None, columns: str | None, tables: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-    if (where, columns) != (None, None) and len(tables) != 1:
-        raise ConfigError(
-            "--where and --columns need exactly one table", remedy="name it: cdc reconcile public.orders …"
-        )
-    return {} if columns is None else {tables[0]: tuple(map(str.strip, columns.split(",")))}
-
-
-def _whole_state(state: Path | None, passes: int) -> str | None:
-    if state is not None and passes > 1:
-        raise ConfigError(
-            "--state and --passes cannot be combined", remedy="leave one out: --state keeps hashes of whole topics"
-        )
-    return None if state is None else str(state.resolve())
-
-
-def _compared(replica: bool | None, lake: str | None) -> LakeSettings | bool:
-    """Returns the lake that is compared, or whether the replica is; takes ``delta:/lake/shop`` apart."""
-    if lake is None:
-        return replica is not False
-    if replica is not None:
-        raise ConfigError(
-            "--lake takes the place of the replica, so it cannot be combined with --replica or --no-replica",
-            remedy="leave one of them out, and compare the replica in a run of its own",
-        )
-    system, _, path = lake.partition(":")
-    if system in ("delta", "iceberg") and path:
-        if system == "iceberg":
-            extras.require("iceberg", "cdc reconcile --lake iceberg:DIR")
-        return LakeSettings.model_validate({"system": system, "path": str(Path(path).absolute())})
-    if system == "parquet" and path:
-        raise ConfigError(
-            "cdc reconcile cannot compare Parquet files: they have no cut, so no LSN at which they equal the source",
-            remedy="mirror into Delta or Iceberg tables, and name their folder: --lake delta:DIR",
-        )
-    raise ConfigError(f"--lake {lake} does not name a lake", remedy="write --lake delta:DIR or iceberg:DIR")
-
-
-def reconcile_job(
-    config: Config,
-    tables: Sequence[str],
-    folder: Path | None,
-    spark: SparkSettings,
-    compared: LakeSettings | bool,
-    options: Mapping[str, Any],
-) -> ReconcileJob:
-    """Describes the comparison that the command line asks for, and makes its folder."""
-    run = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    place = (folder or Path(f"reconcile-{run}")).resolve()
-    place.mkdir(parents=True, exist_ok=True)
-    deployment = describe_deployment(config, tables)
-    if isinstance(compared, LakeSettings):
-        deployment = beside_lake(deployment, compared)
-    return ReconcileJob(
-        run=run,
-        tool_version=__version__,
-        spark=spark,
-        kafka=deployment.kafka,
-        source=deployment.source,
-        replica=deployment.replica if compared else None,
-        stream=deployment.stream,
-        tables=deployment.tables,
-        folder=str(place),
-        **options,
-    )

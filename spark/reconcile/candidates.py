@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as fn
 
+from cdc.contract.jobspec.certificate import Bucket
 from cdc.spark.reconcile.topic_records import NEWER_BIT, TOMBSTONE
 from cdc.spark.source.rows import EXCLUDED
 from cdc.spark.stored import store
@@ -31,6 +32,7 @@ class FirstLook(NamedTuple):
         candidates: keys whose hashes differ.
         oldest_open_ms: the smallest timestamp of the records that do not count, of keys that are on neither side; None
             if there are no such keys.
+        buckets: the digests of the topic, if they were asked for.
     """
 
     source_rows: int
@@ -38,6 +40,7 @@ class FirstLook(NamedTuple):
     tombstones: int
     candidates: int
     oldest_open_ms: int | None
+    buckets: tuple[Bucket, ...] = ()
 
     def is_equal(self, kept_since_ms: int) -> bool:
         """Tells whether no key needs a second look.

@@ -19,6 +19,13 @@ from pyspark.sql import functions as fn
 
 from cdc.contract.jobspec.deployment import JobTable, KafkaSettings
 from cdc.contract.record import TableSchema
+from cdc.spark.certify.digests import (
+    ROW_HASH,
+    bucket_digests,
+    digests_by_topic,
+    has_row_hashes,
+    with_row_hashes,
+)
 from cdc.spark.errors import JobError
 from cdc.spark.offsets import Brokers, Extent
 from cdc.spark.reconcile import candidates
@@ -118,11 +125,18 @@ class Comparison:
         self.replica = replica
         self.watch = Stopwatch()
 
-    def hashes(self, extent: Extent, origin: PossibleRecords | None) -> DataFrame:
-        """Returns the hashes of the whole topic for ``first_look``. Without ``origin`` they are for a replica."""
+    def hashes(self, extent: Extent, origin: PossibleRecords | None, *, digested: bool = False) -> DataFrame:
+        """Returns the hashes of the whole topic for ``first_look``. Without ``origin`` they are for a replica.
+
+        Args:
+            extent: the topic's extent.
+            origin: as in ``Sides``.
+            digested: adds ``digests.ROW_HASH``, so that ``first_look`` computes digests.
+        """
         foreign = fn.lit(False) if origin is None else origin.is_foreign(extent.topic)
-        records = opened(read_topic(self.spark, self.kafka, extent), self._definitions(extent.topic, origin))
-        lines = hashed(records, len(extent.ends), foreign)
+        read = read_topic(self.spark, self.kafka, extent)
+        records = opened(with_row_hashes(read) if digested else read, self._definitions(extent.topic, origin))
+        lines = hashed(records, len(extent.ends), foreign, *(ROW_HASH if digested else ()))
         # The sink ignores records in a wrong partition, so a replica is compared without them.
         return lines.where(~fn.col("is_stray")) if origin is None else lines
 
@@ -146,8 +160,13 @@ class Comparison:
         """
         with self.watch.timing("hashes"):
             rows, topic = sides.rows.hashes(bucket), folded(lines, sides.moment, bucket)
+            if is_digested := has_row_hashes(topic):
+                # Stored, so that what is certified is what was compared: read again, the topic might hold less.
+                topic = store(topic, f"{folder}-fold")
             # In a replica, the column that --where looks at may itself be wrong: see ``chosen``.
             looked = candidates.look(rows, topic, folder, trusts_exclusion=sides.side == "topic")
+            if is_digested:
+                looked = looked._replace(buckets=bucket_digests(topic))
         kept_since = self.kept_since(sides.table.topic)
         if looked.is_equal(kept_since):
             return looked, Keys(count=0)
@@ -160,6 +179,7 @@ class Comparison:
         extents: Sequence[Extent],
         moment: RecordMoment,
         origin: PossibleRecords | None,
+        fold: str | None = None,
     ) -> dict[str, FirstLook]:
         """Compares several small tables with their topics by hashes, all at once.
 
@@ -168,10 +188,12 @@ class Comparison:
             extents: the extents of their topics.
             moment: decides which records count.
             origin: as in ``Sides``.
+            fold: where to store the topics' state, so that it can be digested; None to compute no digests.
 
         Returns:
             The counts of each table, by topic.
         """
+        row_hash = () if fold is None else ROW_HASH
         definitions = definitions_by_topic(self.brokers, self.stream) if origin is None else origin.definitions
         foreign = fn.lit(False) if origin is None else origin.is_foreign()
         lines = functools.reduce(
@@ -179,18 +201,23 @@ class Comparison:
             [
                 hashed(
                     opened_of_many(
-                        read_topics(self.spark, self.kafka, group).coalesce(_TASKS_TOGETHER),
+                        self._read_together(group, digested=fold is not None),
                         {each.topic: definitions.get(each.topic, {}).values() for each in group},
                     ),
                     partitions,
                     foreign,
                     "topic",
+                    *row_hash,
                 )
                 for partitions, group in _by_partitions(extents).items()
             ],
         )
         topics = folded(lines.where(~fn.col("is_stray")) if origin is None else lines, moment, (0, 1), "topic")
-        return candidates.look_together(rows, topics)
+        if fold is None:
+            return candidates.look_together(rows, topics)
+        topics = store(topics, fold)
+        looks, digests = candidates.look_together(rows, topics), digests_by_topic(topics)
+        return {topic: look._replace(buckets=digests.get(topic, ())) for topic, look in looks.items()}
 
     def second_look(
         self,
@@ -257,6 +284,10 @@ class Comparison:
         """Returns the time (ms since 1970) since which records have been too young for the cleaner until now."""
         lag_ms = int(self.brokers.settings(topic)["min.compaction.lag.ms"])
         return kept_since_ms(int(time.time() * 1000), lag_ms, CLOCK_MARGIN_MS)
+
+    def _read_together(self, extents: Sequence[Extent], *, digested: bool) -> DataFrame:
+        read = read_topics(self.spark, self.kafka, extents).coalesce(_TASKS_TOGETHER)
+        return with_row_hashes(read) if digested else read
 
     def _keep(self, extent: Extent, keys: Keys, path: str, origin: PossibleRecords | None) -> DataFrame:
         """Stores the records of these keys."""

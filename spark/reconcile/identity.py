@@ -39,6 +39,7 @@ def identity_of(job: ReconcileJob, source: str, topic_ids: Mapping[str, str]) ->
         "--replica": "" if replica is None or isinstance(replica, LakeSettings) else replica.address,
         "--lake": replica.address if isinstance(replica, LakeSettings) else "",
         "--state": job.state or "",
+        "--certificate": job.certificate or "",
     }
     for name, path in job.keys.items():
         told[f"the keys of {name}"] = hashlib.sha256(Path(path).read_bytes()).hexdigest()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from cdc.contract.jobspec.certificate import CertifiedFold
 from cdc.contract.jobspec.deployment import STRICT
 from cdc.spark.offsets import Extent
 from cdc.spark.report.model import OffsetRange, Round
@@ -20,6 +21,7 @@ class PassDone(BaseModel):
     Attributes:
         folder: the folder with its findings, if there are any.
         round: its snapshot and counts.
+        fold: what a certificate says about the topic; None if none was asked for.
     """
 
     model_config = STRICT
@@ -31,6 +33,7 @@ class PassDone(BaseModel):
     tombstones: int
     round: Round
     offsets: tuple[OffsetRange, ...]
+    fold: CertifiedFold | None = None
 
 
 def ranges(extent: Extent) -> tuple[OffsetRange, ...]:

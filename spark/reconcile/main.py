@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from cdc.contract.jobspec.deployment import LakeSettings
 from cdc.contract.jobspec.parent import NO_ANSWER
 from cdc.contract.jobspec.reconcile import ReconcileJob
+from cdc.spark.certify.certificate import certificate_file, certificate_of
 from cdc.spark.errors import SourceUnreadable
 from cdc.spark.mirror.formats import with_format
 from cdc.spark.offsets import Brokers
@@ -80,6 +81,7 @@ def reconcile(job: ReconcileJob, session: AbstractContextManager[SparkSession]) 
     started, watch = _now(), Stopwatch()
     with ExitStack() as stack:
         folder = stack.enter_context(occupied(job))
+        certificates = stack.enter_context(certificate_file(job.certificate))
         server = timeline_of(job)
         brokers = Brokers(job.kafka)
         stack.callback(brokers.close)
@@ -100,6 +102,10 @@ def reconcile(job: ReconcileJob, session: AbstractContextManager[SparkSession]) 
             judge.small_tables()
         judged = [judge.table(each) for each in job.tables]
         report = _report(job, server.source, spark.version, started, watch, judged)
+        if certificates is not None and (
+            certificate := certificate_of(job, report, server.timeline, [each.fold for each in judged])
+        ):
+            certificates.add(certificate)
         if not any(each.broke_off for each in judged):
             folder.done()
     return redacted(report) if job.redact else report

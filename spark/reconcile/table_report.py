@@ -12,6 +12,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
+from cdc.contract.jobspec.certificate import CertifiedFold
 from cdc.contract.jobspec.deployment import JobTable
 from cdc.contract.jobspec.keys_file import MAX_KEYS, RepairableKey, keys_file, write_keys
 from cdc.contract.jobspec.reconcile import ReconcileJob
@@ -54,10 +55,11 @@ LEFT JOIN pg_catalog.pg_stat_replication r ON r.pid = s.active_pid
 
 
 class JudgedTable(NamedTuple):
-    """The report of a table; ``broke_off`` means that work is left for a resumed run."""
+    """The report of a table; ``broke_off`` means that work is left for a resumed run; ``fold`` as in ``Compared``."""
 
     report: TableReport
     broke_off: bool
+    fold: CertifiedFold | None = None
 
 
 class _Reason(NamedTuple):
@@ -123,7 +125,8 @@ class Judge:
         except JobError as error:
             broke_off, reason = True, _Reason(error.message, error.remedy)
             report = _assembled(job, table, tools, None, _NO_REPLICA, reason)
-        return JudgedTable(report.model_copy(update={"lag_bytes": lag[0], "lag_s": lag[1]}), broke_off)
+        told = report.model_copy(update={"lag_bytes": lag[0], "lag_s": lag[1]})
+        return JudgedTable(told, broke_off, None if compared is None else compared.fold)
 
     def _tools(self) -> Comparison:
         job, name = self._job, self._job.stream.name

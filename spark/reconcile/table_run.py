@@ -14,11 +14,14 @@ from typing import Final, Literal, NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
+from cdc.contract.jobspec.certificate import CertifiedFold
 from cdc.contract.jobspec.deployment import JobTable
 from cdc.contract.jobspec.reconcile import ReconcileJob
+from cdc.spark.certify.digests import certified_fold
 from cdc.spark.offsets import Extent
 from cdc.spark.reconcile import summary
 from cdc.spark.reconcile.bridge_progress import BridgeProgress
+from cdc.spark.reconcile.candidates import FirstLook
 from cdc.spark.reconcile.comparison import Comparison, Judged, Say, Sides, limited
 from cdc.spark.reconcile.failures import Unverifiable
 from cdc.spark.reconcile.kept_hashes import KeptHashes
@@ -55,6 +58,7 @@ class Compared(NamedTuple):
     Attributes:
         findings: what the last round found for each key that needed a second look; None if none did.
         mode: ``incremental`` if the hashes of an earlier run could be used.
+        fold: what a certificate says about the topic; None if none was asked for.
     """
 
     counts: Counts
@@ -63,6 +67,7 @@ class Compared(NamedTuple):
     fence_wait_s: float
     offsets: tuple[OffsetRange, ...]
     mode: Literal["full", "incremental"]
+    fold: CertifiedFold | None = None
 
 
 class TableRun:
@@ -136,6 +141,7 @@ class TableRun:
             fence_wait_s=self._fence_wait_s,
             offsets=tuple(each for last in done[-1:] for each in last.offsets),
             mode="incremental" if self._kept is not None and self._kept.went_on else "full",
+            fold=done[0].fold,
         )
 
     @property
@@ -187,15 +193,24 @@ class TableRun:
                 number=0, snapshot=held.text, lsn=str(held.lsn), keys=keys.count or 0, in_flight=judged.in_flight
             ),
             offsets=ranges(extent_read),
+            fold=self._certified(held, sides, extent, looked),
         )
         self._ledger.keep(done)
         return done
+
+    def _certified(
+        self, held: HeldSnapshot, sides: Sides, extent: Extent, looked: FirstLook | None
+    ) -> CertifiedFold | None:
+        if self._job.certificate is None or looked is None:
+            return None
+        assert sides.origin is not None
+        return certified_fold(held, extent, sides.origin.definitions.get(extent.topic, {}), looked.buckets)
 
     def _hashes(self, sides: Sides, held: HeldSnapshot, extent: Extent) -> tuple[DataFrame, Extent]:
         """Returns the hashes of the whole topic, and the part of the topic that was read for them."""
         assert sides.origin is not None
         if self._kept is None:
-            return self._tools.hashes(extent, sides.origin), extent
+            return self._tools.hashes(extent, sides.origin, digested=self._job.certificate is not None), extent
         with self._tools.watch.timing("kept hashes"):
             return self._kept.brought_up_to(
                 extent,

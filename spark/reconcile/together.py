@@ -17,6 +17,7 @@ from typing import Final, TypeAlias
 from cdc.base.lsn import LSN
 from cdc.contract.jobspec.deployment import JobTable
 from cdc.contract.jobspec.reconcile import ReconcileJob
+from cdc.spark.certify.digests import certified_fold
 from cdc.spark.errors import JobError
 from cdc.spark.offsets import Extent
 from cdc.spark.reconcile.bridge_progress import BridgeProgress
@@ -24,6 +25,7 @@ from cdc.spark.reconcile.candidates import FirstLook
 from cdc.spark.reconcile.comparison import CLOCK_MARGIN_MS, Comparison, Say, limited
 from cdc.spark.reconcile.failures import as_job_errors
 from cdc.spark.reconcile.ledger import PassDone, PassLedger, ranges
+from cdc.spark.reconcile.origin import PossibleRecords
 from cdc.spark.reconcile.replica_run import replica_counts, replica_table
 from cdc.spark.reconcile.table_run import pass_fence
 from cdc.spark.reconcile.topic_records import RecordMoment
@@ -109,16 +111,18 @@ class Together:
                 return 0
             pass_fence(job, self._bridge, held, rereads=any(each.rereads for each in tables))
             extents = {each.topic: brokers.extent(each.topic) for each in tables}
+            origin = self._tools.origins.now()
             looks = self._tools.first_looks(
                 hashes_of_many(self._tools.spark, job.source, held, tables, job.connections),
                 list(extents.values()),
                 RecordMoment(snapshot=held.snapshot),
-                self._tools.origins.now(),
+                origin,
+                None if job.certificate is None else str(self._work / "together"),
             )
             equal = self._equal(held.taken_at, extents, looks)
         for table in tables:
             if table.topic in equal:
-                self._keep(table, held, extents[table.topic], equal[table.topic])
+                self._keep(table, held, extents[table.topic], equal[table.topic], origin)
         return len(equal)
 
     def _replicas(self, batch: _Names, found: dict[str, ReplicaCounts]) -> int:
@@ -161,8 +165,11 @@ class Together:
                 equal[topic] = look
         return equal
 
-    def _keep(self, table: JobTable, held: HeldSnapshot, extent: Extent, look: FirstLook) -> None:
-        folder = self._work / table.topic
+    def _keep(
+        self, table: JobTable, held: HeldSnapshot, extent: Extent, look: FirstLook, origin: PossibleRecords
+    ) -> None:
+        folder, definitions = self._work / table.topic, origin.definitions.get(table.topic, {})
+        certifies = self._job.certificate is not None
         done = PassDone(
             number=0,
             folder=str(folder / "pass-0"),
@@ -171,6 +178,7 @@ class Together:
             tombstones=look.tombstones,
             round=Round(number=0, snapshot=held.text, lsn=str(held.lsn), keys=0, in_flight=0),
             offsets=ranges(extent),
+            fold=certified_fold(held, extent, definitions, look.buckets) if certifies else None,
         )
         PassLedger(folder).keep(done)
 

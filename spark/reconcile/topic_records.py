@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
 from cdc.base.lsn import LSN
+from cdc.spark.certify.digests import ROW_HASH, has_row_hashes
 from cdc.spark.reconcile.home import is_stray
 from cdc.spark.source.sql import HASH_DIGITS
 from cdc.spark.source.visibility import VisibleTransactions
@@ -104,7 +105,7 @@ def folded(lines: DataFrame, moment: RecordMoment, bucket: tuple[int, int] = (0,
     """Reduces records to one row per key, with what the verdict needs.
 
     Args:
-        lines: from ``hashed``.
+        lines: from ``hashed``; with ``digests.ROW_HASH`` or without.
         moment: decides which records count.
         bucket: the number of a key bucket and how many there are; other keys are left out.
         also: columns that tell keys apart besides ``key_hash``.
@@ -112,9 +113,11 @@ def folded(lines: DataFrame, moment: RecordMoment, bucket: tuple[int, int] = (0,
     Returns:
         ``key_hash``; ``topic_hash`` and ``is_foreign`` of the latest record that counts, null if none does;
         ``oldest_invisible_ms``; ``is_scattered``, true if a record lies outside of the key's own partition, or if
-        several partitions have records.
+        several partitions have records. ``digests.ROW_HASH`` of the latest record that counts in the key's own
+        partition, if the lines have it.
     """
     number, count = bucket
+    row_hash = ROW_HASH if has_row_hashes(lines) else ()
     if count > 1:
         lines = lines.where(fn.col("key_hash") % count == number)
     rows = lines.select(
@@ -125,6 +128,9 @@ def folded(lines: DataFrame, moment: RecordMoment, bucket: tuple[int, int] = (0,
         "topic_hash",
         "is_foreign",
         fn.when(moment.counts() | fn.col("is_foreign"), moment.order()).alias("visible_at"),
+        # Whether a record is foreign depends on when the source is asked, and a certificate must not.
+        *([fn.when(moment.counts() & ~fn.col("is_stray"), fn.col("offset")).alias("home_at")] if row_hash else []),
+        *row_hash,
         "timestamp_ms",
     ).withColumn("invisible_ms", fn.when(fn.col("visible_at").isNull(), fn.col("timestamp_ms")))
     return rows.groupBy(*also, "key_hash").agg(
@@ -132,6 +138,7 @@ def folded(lines: DataFrame, moment: RecordMoment, bucket: tuple[int, int] = (0,
         fn.max_by("is_foreign", "visible_at").alias("is_foreign"),
         fn.min("invisible_ms").alias("oldest_invisible_ms"),
         (fn.max("is_stray") | (fn.min("partition") != fn.max("partition"))).alias("is_scattered"),
+        *(fn.max_by(each, "home_at").alias(each) for each in row_hash),
     )
 
 

@@ -20,6 +20,7 @@ from tests.support.sampling import sampled
 from tests.support.servers import Database
 from tests.support.topic_audit import audit
 from tests.support.waiting import eventually
+from tests.unit.spark.certify.test_file import CERTIFICATE
 
 TABLES = ("public.big", "public.small")
 
@@ -80,7 +81,7 @@ def test_every_crash_point_is_visited() -> None:
         point.partition(":")[0]
         for point in (*dict(BRIDGE), *(point for point, *_ in PROMPT), *SINK, *BACKFILL, *REPAIR, *ENDS, *VIEW, *HOLD)
     }
-    here |= {point.partition(":")[0] for point in (*STEPS, *KEYS_STEPS, *MIRROR, WRITTEN)}
+    here |= {point.partition(":")[0] for point in (*STEPS, *KEYS_STEPS, *MIRROR, WRITTEN, CERTIFICATE)}
     assert here == crashpoints.NAMES
 
 

@@ -52,6 +52,8 @@ class ReconcileJob(BaseModel):
         keys: by table, a file of keys as ``write_keys`` wrote it; only these keys are looked at.
         keys_to: folder on the driver's machine for the differing keys, one file per table; None for no files.
         repaired: by table, what the bridge did with these keys, for the report.
+        certificate: absolute path of the file to which the run adds its certificate; None for none. Only for a run that
+            compares whole tables, each at one snapshot, without ``state``.
         replica_lsn: wait until the replica has reached this LSN; empty for no wait.
     """
 
@@ -80,4 +82,5 @@ class ReconcileJob(BaseModel):
     keys: dict[str, str] = Field(default_factory=dict)
     keys_to: str | None = None
     repaired: dict[str, RepairedKeys] = Field(default_factory=dict)
+    certificate: str | None = None
     replica_lsn: str = ""

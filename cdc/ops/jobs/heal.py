@@ -66,6 +66,7 @@ def repair_and_verify(config: Config, job: ReconcileJob, *, asks: bool) -> int:
         "repaired": repaired,
         "replica_lsn": str(lsn),
         "keys_to": None,
+        "certificate": None,
         "resume": False,
         "passes": 1,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,8 +10,10 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
+from cdc.contract.jobspec.certificate import VerifyJob, read_chain
 from cdc.contract.jobspec.deployment import SparkSettings
 from cdc.contract.ports import StoredRecord
+from cdc.spark.certify.verify import verify
 from cdc.spark.report.document import from_json
 from cdc.spark.report.model import Report, Sample
 from tests.support.deployment import Deploy, Deployment
@@ -48,9 +51,10 @@ def test_runs_under_load_without_a_false_difference(
         writer.start()
     counts = []
     snapshots = set()
+    proofs = tmp_path / "proofs.jsonl"
     for number in range(RUNS):
         before = sum(writer.changes for writer in writers)
-        job = job_for(running, tmp_path / f"run-{number}", spark_settings, fence_timeout_s=120)
+        job = job_for(running, tmp_path / f"run-{number}", spark_settings, fence_timeout_s=120, certificate=str(proofs))
         report = reconciled(job, spark)
         table = table_of(report, TABLE)
         assert report.verdict == "identical", (number, table.reason, table.counts, table.replica, table.samples)
@@ -59,6 +63,13 @@ def test_runs_under_load_without_a_false_difference(
         assert table.replica.identical == table.replica.rows > 0
         counts.append(sum(writer.changes for writer in writers) - before)
         snapshots.add(table.snapshot)
+    # The writers still go on, and have changed rows of then.
+    first = read_chain(proofs, 1).chosen
+    assert first is not None
+    assert read_chain(proofs).lines == RUNS
+    asked = VerifyJob(spark=spark_settings, kafka=job.kafka, certificate=first)
+    (answer,) = verify(asked, contextlib.nullcontext(spark))
+    assert answer.answer == "verified", answer
     for writer in writers:
         writer.finish()
     assert len(snapshots) == RUNS
@@ -83,7 +94,14 @@ class TestDamage:
             connection.execute("INSERT INTO orders VALUES (900001, 'last', 1.50, now(), 'so that the sink cuts')")
         running.wait_mirrored()
         self.damage_replica(running)
-        code, said = run_command(running, tmp_path / "report", "--repair", "--yes")
+        proofs = tmp_path / "proofs.jsonl"
+        code, said = run_command(running, tmp_path / "report", "--repair", "--yes", "--certificate", str(proofs))
+        certificates = read_chain(proofs)
+        assert certificates.chosen is not None
+        (certified,) = certificates.chosen.tables
+        # Before the repair; after it, only some keys are compared.
+        assert (certificates.lines, certified.verdict, certified.differences) == (1, "different", 7)
+        assert certified.replica_differences == 4
         found = from_json((tmp_path / "report" / "report.json").read_text(encoding="utf-8"))
         assert found.exit_code == 1, said
         self.assert_found(found)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
+from cdc.contract.jobspec.certificate import VerifyJob, read_chain
 from cdc.contract.jobspec.deployment import SparkSettings
+from cdc.spark.certify.verify import verify
 from cdc.spark.errors import JobError
 from cdc.spark.reconcile.comparison import Comparison
 from cdc.spark.report.model import Report
+from tests.support.certified_rows import buckets_of, rows_of
 from tests.support.deployment import Deploy, Deployment
 from tests.support.reconciling import job_for, reconciled
 from tests.support.servers import Database
@@ -68,7 +72,24 @@ def test_equal_tables_are_done_together_and_the_others_one_by_one(
     shop: Deployment, spark: SparkSession, spark_settings: SparkSettings, tmp_path: Path, database: Database,
     capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    report = reconciled(job_for(shop, tmp_path / "equal", spark_settings), spark)
+    proofs = tmp_path / "proofs.jsonl"
+    job = job_for(shop, tmp_path / "equal", spark_settings, certificate=str(proofs))
+    report = reconciled(job, spark)
+    certificate = read_chain(proofs).chosen
+    assert certificate is not None
+    assert [(each.table, each.rows) for each in certificate.tables] == [
+        (each.table, each.counts.source_rows) for each in report.tables
+    ]
+    for each in certificate.tables:
+        newest = {record.key or b"": record.value for record in shop.records(each.table)}
+        # The header of each record says that its null is a document.
+        nulls = "2" if each.table.removeprefix("public.") in PLAIN else ""
+        rows = [row._replace(json_null=nulls) for row in rows_of(newest)]
+        assert each.fold.buckets == buckets_of(rows), each.table
+    chosen = [each for each in certificate.tables if each.table in ("public.first", "public.nobody")]
+    some = certificate.model_copy(update={"tables": tuple(chosen)})
+    asked = VerifyJob(spark=spark_settings, kafka=job.kafka, certificate=some)
+    assert {each.answer for each in verify(asked, contextlib.nullcontext(spark))} == {"verified"}
     said = capfd.readouterr().err
     assert by_name(report) == ALL_EQUAL, said
     assert said.count(TOGETHER) == 2, said

@@ -1,4 +1,4 @@
-"""Which records count is said twice: by the rule, and by Spark's expressions. Random snapshots, the same answers."""
+"""What is said twice, by a rule in Python and by Spark's expressions: which records count, and digests. Both agree."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import os
 import random
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as fn
 
 from cdc.base.lsn import LSN
 from cdc.contract.header import BACKFILL, UPDATE, HeaderStamp
-from cdc.spark.reconcile.topic_records import RecordMoment
+from cdc.spark.certify.digests import ROW_HASH, bucket_digests, with_row_hashes
+from cdc.spark.reconcile.topic_records import RecordMoment, folded, hashed
 from cdc.spark.source.visibility import VisibleTransactions
+from tests.support.certified_rows import CertifiedRow, buckets_of
 
 
 def random_snapshot(rng: random.Random) -> VisibleTransactions:
@@ -39,3 +42,23 @@ def test_both_say_the_same(spark: SparkSession) -> None:
             frame.select("number", RecordMoment(snapshot=moment).counts().alias("counts")).orderBy("number").collect()
         )
         assert [row["counts"] for row in counted] == expected, f"SEED={seed}, {moment}"
+
+
+def test_digests_are_the_same_in_spark(spark: SparkSession) -> None:
+    seed = int(os.environ.get("SEED") or random.randrange(2**32))
+    rng = random.Random(seed)
+    newest: dict[bytes, CertifiedRow | None] = {}
+    records = []
+    for offset in range(400):
+        key = b'{"id":%d}' % rng.randrange(150) if rng.random() < 0.9 else rng.randbytes(rng.randrange(1, 20))
+        value = None if rng.random() < 0.2 else rng.randbytes(rng.randrange(40))
+        nulls = rng.choice(("", "0", "3,11"))
+        header = HeaderStamp(LSN(1), 5, 1).header(UPDATE, 1, "0" * 16).decode()
+        records.append((key, value, 0, offset, offset, header + (f";json_null={nulls}" if nulls else "")))
+        newest[key] = None if value is None else CertifiedRow(key, value, nulls)
+    columns = "key binary, value binary, partition int, offset bigint, timestamp_ms bigint, header string"
+    read = spark.createDataFrame(records, columns).repartition(3)
+    moment = RecordMoment(snapshot=VisibleTransactions(9, 9, frozenset()))
+    lines = hashed(with_row_hashes(read), 1, fn.lit(False), *ROW_HASH)
+    expected = buckets_of(row for row in newest.values() if row is not None)
+    assert bucket_digests(folded(lines, moment)) == expected, f"SEED={seed}"

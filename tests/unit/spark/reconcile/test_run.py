@@ -81,6 +81,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "--replica": {"replica": SERVER},
     "--lake": {"replica": LakeSettings(system="delta", path="/lake")},
     "--state": {"state": "/kept"},
+    "--certificate": {"certificate": "/proofs.jsonl"},
     "the source": {"source": SERVER.model_copy(update={"database": "e"})},
     "the bridge": {"stream": Stream(name="t", slot="another")},
     "the tables": {"tables": (TABLE, TABLE.model_copy(update={"name": "other"}))},

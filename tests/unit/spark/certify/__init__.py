@@ -1,0 +1,1 @@
+"""Certificates, without a cluster."""
