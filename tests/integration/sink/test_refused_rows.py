@@ -19,6 +19,7 @@ from cdc.contract.record import SchemaColumn
 from cdc.sink.dialects import open_replica
 from cdc.sink.rejections import RecordRejected
 from cdc.sink.replica import ReplicaDatabase
+from tests.integration.sink.sql.test_killed_steps import STEPS, killed_with, next_session
 from tests.integration.sink.test_databases import (
     ITEMS,
     ORDERS,
@@ -262,6 +263,42 @@ def test_what_was_found_is_forgotten_at_the_next_cut(other: Replica) -> None:
     with session(database, ITEMS, ORDERS, resumes=True) as writer:
         records = [record(3, "long", 2), record(4, "d", 3), record(5, "long", 4)]
         assert [each.record.offset for each in writer.prepare(ITEMS.topic, records).refused] == [4]
+
+
+REKEYED = replace(ITEMS, fingerprint="00000000000000cc", key=("name",))
+
+
+@pytest.mark.parametrize("point", STEPS)
+def test_killed_while_the_table_gets_another_key(other: Replica, point: str) -> None:
+    """No entry is left that has a former key: no record would ever end it."""
+    with session(opened(other), ITEMS, ORDERS, resumes=True) as writer:
+        apply(writer, 20, record(2, "long", 2))
+    killed_with(tolerant(other, BUDGET), point, [ITEMS, REKEYED], resumes=True)
+    database = opened(other)
+    with next_session(database, ITEMS, REKEYED) as (writer, _):
+        assert database.refused() == []
+        apply(writer, 30, record(5, "d", 3, REKEYED)._replace(key=b'{"name":"d"}'), standing=JOINING)
+        assert (states(database)[0], database.refused()) == ("exact", [])
+    assert other.rows("items") == [(5, "d")]
+
+
+@pytest.mark.parametrize(
+    "point", ["sink.before_keys_made", "sink.before_apply", "sink.before_replica_commit", "sink.before_keys_dropped"]
+)
+def test_killed_while_the_table_is_rebuilt(other: Replica, point: str) -> None:
+    with session(opened(other), ITEMS, ORDERS, resumes=True) as writer:
+        apply(writer, 20, record(2, "long", 2), record(3, "long", 3), record(4, "d", 4))
+    again = [record(1, "a", 0), record(2, "long", 2), record(3, "c", 5), record(4, "long", 6)]
+    killed_with(tolerant(other, BUDGET), point, [ITEMS], again, is_asked=True)
+    database = opened(other)
+    with next_session(database, ITEMS) as (writer, begins):
+        if begins == "joined":
+            assert {json.loads(each.key)["id"] for each in database.refused()} in ({2, 3}, {2, 4})
+        apply(writer, 30, *again, standing=JOINING)
+        assert (states(database)[0], sorted(each.offset for each in database.refused())) == ("excepted", [2, 6])
+        apply(writer, 40, record(2, "b", 7), record(4, None, 8), standing=JOINING)
+        assert (states(database)[0], database.refused()) == ("exact", [])
+    assert other.rows("items") == [(1, "a"), (2, "b"), (3, "c")]
 
 
 def test_a_topic_that_was_created_again_has_other_records(other: Replica) -> None:
