@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import signal
 from collections.abc import Callable
 from contextlib import suppress
+from urllib.request import urlopen
 
 import pytest
 
@@ -256,6 +258,11 @@ def test_a_person_looks_and_has_them_published_again(
     said = deployment.command("status", code=3)
     assert "orders lacks 2 rows that it refused" in said
     assert "orders: excepted" in said
+    shop.execute("INSERT INTO plain VALUES (1)")
+    deployment.wait_mirrored()
+    with urlopen(f"http://127.0.0.1:{deployment.settings['http']['sink_port']}/metrics", timeout=5) as answer:
+        states = re.findall(rb"^cdc_sink_table_state{(.*)} 1.0$", answer.read(), re.MULTILINE)
+    assert sorted(b"excepted" in each for each in states) == [False, True]
     listed = deployment.command("quarantine", "list")
     assert 'public.orders  {"id":2}  partition' in listed
     assert "the replica refuses it: " in listed
