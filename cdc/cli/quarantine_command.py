@@ -211,7 +211,7 @@ def _not_there(table: str, key: bytes) -> ConfigError:
 
 def _refusals(config: Config) -> list[Refusal]:
     """Returns the rows that the replica refuses and goes on without; none if no replica has a quarantine."""
-    if config.sink is None or config.sink.dsn is None:
+    if config.sink is None:
         return []
     # Imported here, because cdc --help must not wait for SQLAlchemy
     from cdc.sink.dialects import open_replica

@@ -264,6 +264,7 @@ class ReplicaWriter(Protocol[Rows]):
 
         Raises:
             TableRejected: the database rejects a record.
+            BeginAnew: it does, and the next session goes on without that record.
             TableHeld: somebody holds a table's lock for longer than a moment; the transaction was rolled back.
             ReplicaUnavailable: the transaction was rolled back.
         """

@@ -327,8 +327,6 @@ class SinkConfig(BaseModel):
         if self.url is not None:
             if self.password is not None and self.path is not None:
                 raise ValueError("a password is given, but a replica in a file needs none")
-            if self.quarantine:
-                raise ValueError("quarantine: only a replica on PostgreSQL puts rows aside that it refuses")
             if self.schema_name is not None and not self.url.startswith("duckdb"):
                 sole = "SQLite has no schemas" if self.path else "url names the only database of the replica"
                 raise ValueError(f"schema: {sole}; prefix sets tables apart")

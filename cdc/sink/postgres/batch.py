@@ -13,10 +13,9 @@ from cdc.contract.ports import StoredRecord
 from cdc.contract.record import TableSchema
 from cdc.sink.postgres.equal_keys import equal, printed_alike, sift
 from cdc.sink.postgres.fresh import FreshTables
-from cdc.sink.postgres.quarantine import as_tombstone
 from cdc.sink.postgres.rows import RowForm
 from cdc.sink.postgres.tables import Equality, ReplicaColumn
-from cdc.sink.rejections import RecordRejected
+from cdc.sink.rejections import RecordRejected, render_all_but
 from cdc.sink.replica import ReplicaName
 from cdc.sink.topic_rows import TopicRecords
 
@@ -141,18 +140,8 @@ class TableStatements:
         Raises:
             RecordRejected: more are, or one that cannot be put aside: a tombstone, or a record without a key.
         """
-        refused: list[RecordRejected] = []
-        while True:
-            try:
-                return replace(self.render(topic, records, fresh), refused=refused)
-            except RecordRejected as error:
-                culprit = error.record
-                assert culprit is not None
-                if culprit.key is None or culprit.value is None or len(refused) >= budget:
-                    raise
-                refused.append(error)
-                place = culprit.partition, culprit.offset
-                records = [as_tombstone(each) if each[1:3] == place else each for each in records]
+        rendered, refused = render_all_but(lambda left: self.render(topic, left, fresh), records, budget)
+        return replace(rendered, refused=refused)
 
     def render(self, topic: str, records: Sequence[StoredRecord], fresh: FreshTables | None = None) -> RenderedBatch:
         """Renders the last record of each key as COPY text.

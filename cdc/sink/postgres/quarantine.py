@@ -14,10 +14,8 @@ from hashlib import sha256
 from typing import Any, Final
 
 import psycopg
-import structlog
 
-from cdc.contract.ports import StoredRecord
-from cdc.sink.rejections import RecordRejected, key_text
+from cdc.sink.rejections import RecordRejected, check_budget, tell_put_aside
 
 _ENTER: Final = """
     INSERT INTO cdc.quarantined_row (name, topic, key_digest, key, partition, record_offset, reason)
@@ -26,9 +24,6 @@ _ENTER: Final = """
 _LEAVE: Final = "DELETE FROM cdc.quarantined_row WHERE name = %s AND topic = %s AND key_digest = ANY(%s::bytea[])"
 _CLEAR: Final = "DELETE FROM cdc.quarantined_row WHERE name = %s AND topic = %s"
 _READ: Final = "SELECT topic, key FROM cdc.quarantined_row WHERE name = %s"
-_SHOWN_KEY_BYTES: Final = 500
-
-log = structlog.get_logger("cdc.sink")
 
 
 class ReplicaQuarantine:
@@ -68,14 +63,8 @@ class ReplicaQuarantine:
         Raises:
             RecordRejected: as many keys of the table are in quarantine as may be.
         """
-        record, kept, budget = refused.record, self._kept.get(refused.topic, set()), self.budget(table)
-        assert record is not None
-        if len(kept) >= budget:
-            raise RecordRejected(
-                record,
-                f"{refused.reason}; {len(kept)} rows of the table are in quarantine already, as many as "
-                "sink.quarantine allows",
-            )
+        kept = self._kept.get(refused.topic, set())
+        record = check_budget(refused, kept=len(kept), budget=self.budget(table))
         reason = refused.reason
         if self._session.info.parameter_status("server_encoding") != "UTF8":  # or naming the record fails as it did
             reason = reason.encode("ascii", "backslashreplace").decode()
@@ -84,16 +73,7 @@ class ReplicaQuarantine:
         self._session.execute(_ENTER, [self._name, refused.topic, digest, key, *place, reason.replace("\0", "\\0")])
         kept.add(key)
         self._kept[refused.topic] = kept
-        log.warning(
-            "row put into quarantine: the replica table refuses it",
-            table=table,
-            key=key_text(key[:_SHOWN_KEY_BYTES]),
-            partition=record.partition,
-            offset=record.offset,
-            reason=refused.reason,
-            in_quarantine=len(kept),
-            remedy="correct the replica table, or the row in the source; then cdc quarantine retry",
-        )
+        tell_put_aside(table, key, refused, kept=len(kept))
 
     def leave(self, topic: str, keys: Iterable[bytes]) -> None:
         """Ends the entries of these keys, of those that have one: newer records of them are applied now."""
@@ -109,8 +89,3 @@ class ReplicaQuarantine:
         """Ends all entries of a topic, whose records are read from the first one again."""
         if self._kept.pop(topic, None) is not None:
             self._session.execute(_CLEAR, [self._name, topic])
-
-
-def as_tombstone(record: StoredRecord) -> StoredRecord:
-    """Returns the record that deletes the row of a record which is put aside."""
-    return record._replace(value=None)

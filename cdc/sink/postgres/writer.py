@@ -29,10 +29,10 @@ from cdc.sink.postgres.batch import RenderedBatch, TableStatements
 from cdc.sink.postgres.control import cut, partition_offset
 from cdc.sink.postgres.errors import CutRejected, first_line, is_retryable, replica_errors
 from cdc.sink.postgres.locks import WAIT_FOR_ROWS, WAIT_LONG, LockWaits
-from cdc.sink.postgres.quarantine import ReplicaQuarantine, as_tombstone
+from cdc.sink.postgres.quarantine import ReplicaQuarantine
 from cdc.sink.postgres.registry import TableRegistry
 from cdc.sink.postgres.session import is_database, lock_key, psycopg_of, try_lock
-from cdc.sink.rejections import RecordRejected
+from cdc.sink.rejections import RecordRejected, as_tombstone
 from cdc.sink.replica import ReplicaNaming
 
 _RECORD_CUT: Final = """

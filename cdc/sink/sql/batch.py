@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,23 +30,26 @@ class RowBatch:
         records: tombstones first, then upserts.
         deleted: the key of each tombstone.
         upserted: the row of each upsert.
+        refused: records that are put aside; they stand among the tombstones.
     """
 
     topic: str
     records: Sequence[StoredRecord]
     deleted: Sequence[Row]
     upserted: Sequence[Row]
+    refused: Sequence[RecordRejected] = ()
 
     def __len__(self) -> int:
         return len(self.records)
 
-    def first(self, count: int) -> RowBatch:
-        """Returns the batch of its first records."""
+    def only(self, places: Iterable[int]) -> RowBatch:
+        """Returns the batch of some of its records, by their places in ascending order."""
+        chosen, first = list(places), len(self.deleted)
         return RowBatch(
             self.topic,
-            self.records[:count],
-            self.deleted[:count],
-            self.upserted[: max(count - len(self.deleted), 0)],
+            [self.records[each] for each in chosen],
+            [self.deleted[each] for each in chosen if each < first],
+            [self.upserted[each - first] for each in chosen if each >= first],
         )
 
 
@@ -104,6 +107,28 @@ class RowsTable:
             _values(tombstones, keys, self.key_columns),
             _values(upserts, rows, self._columns),
         )
+
+    def put_aside(self, batch: RowBatch, reasons: Mapping[int, str]) -> RowBatch:
+        """Returns a batch with tombstones in place of some upserts.
+
+        Args:
+            batch: the batch.
+            reasons: why each of them is put aside, by its place in the batch.
+        """
+        first = len(batch.deleted)
+        refused = [RecordRejected(batch.records[place], reason) for place, reason in reasons.items()]
+        taken = [place for place in range(first, len(batch)) if place not in reasons]
+        return RowBatch(
+            batch.topic,
+            [batch.records[place] for place in (*range(first), *reasons, *taken)],
+            [*batch.deleted, *self.keys_of([batch.upserted[place - first] for place in reasons])],
+            [batch.upserted[place - first] for place in taken],
+            [*batch.refused, *refused],
+        )
+
+    def key_in_json(self, record: StoredRecord) -> bytes:
+        """Returns the key of a record in JSON."""
+        return self._records.key(record)
 
     def apply(self, connection: sa.Connection, batch: RowBatch) -> None:
         """Deletes and upserts rows in the open transaction."""

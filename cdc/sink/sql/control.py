@@ -71,7 +71,22 @@ mirrored_table: Final = sa.Table(
     **MARIADB_TABLE,
 )
 
-TABLES: Final = (cut, partition_offset, mirrored_table)
+quarantined_row: Final = sa.Table(
+    "cdc_quarantined_row",
+    _metadata,
+    sa.Column("name", _NAME, primary_key=True),
+    sa.Column("topic", _TOPIC, primary_key=True),
+    sa.Column("key_digest", sa.String(64), primary_key=True),
+    sa.Column("key", _TEXT, nullable=False),
+    sa.Column("partition", sa.Integer, nullable=False),
+    sa.Column("record_offset", sa.BigInteger, nullable=False),
+    sa.Column("reason", _TEXT, nullable=False),
+    sa.Column("since", sa.BigInteger, nullable=False),
+    **MARIADB_TABLE,
+)
+"""The digest is the key's SHA-256 in hexadecimal: an index takes no key of any length."""
+
+TABLES: Final = (cut, partition_offset, mirrored_table, quarantined_row)
 
 
 def create(connection: sa.Connection) -> None:
@@ -85,10 +100,14 @@ def are_there(connection: sa.Connection) -> bool:
 
 
 def read_state(connection: sa.Connection, name: str) -> dict[str, Any]:
-    """Returns the recorded cut of a sink and its tables, as plain values."""
+    """Returns the recorded cut of a sink, its tables and the rows that these refuse, as plain values."""
     at = connection.execute(sa.select(cut).where(cut.c.name == name)).mappings().first()
     tables = connection.execute(sa.select(mirrored_table).where(mirrored_table.c.name == name)).mappings().all()
-    return {"cut": at and dict(at), "tables": [dict(each) for each in tables]}
+    # The sink's own tables are those of an older version until it starts
+    has_refused = sa.inspect(connection).has_table(quarantined_row.name)
+    of_sink = sa.select(quarantined_row).where(quarantined_row.c.name == name)
+    refused = connection.execute(of_sink).mappings().all() if has_refused else ()
+    return {"cut": at and dict(at), "tables": [dict(each) for each in tables], "refused": [*map(dict, refused)]}
 
 
 def microseconds(seconds: float) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from operator import itemgetter
@@ -15,7 +16,7 @@ from cdc.contract.record import SourceIdentity
 from cdc.sink.replica import Inspection, RefusedRecord, ReplicaName, ReplicaNaming, SinkStatus, TableStatus, naming_of
 from cdc.sink.sql.control import are_there, create, read_state, seconds
 from cdc.sink.sql.dialect import SqlDialect, replica_errors
-from cdc.sink.sql.writer import SqlReplica
+from cdc.sink.sql.writer import SqlReplica, Tolerance
 
 _NOTHING_YET = SinkStatus(None, None, 0, running=False, tables=())
 
@@ -33,6 +34,7 @@ class SqlDatabase:
         self._name = name
         self._sink = sink
         self._dialect = dialect
+        self._tolerance = Tolerance({table: each.budget for table, each in sink.quarantine.items()})
 
     @property
     def naming(self) -> ReplicaNaming:
@@ -56,24 +58,23 @@ class SqlDatabase:
 
     def writer(self, stopped: Collection[str] = ()) -> SqlReplica:
         """Opens a new session of the sink. The caller closes it."""
-        return SqlReplica(self._dialect, self._name, self.naming, stopped)
+        return SqlReplica(self._dialect, self._name, self.naming, self._tolerance, stopped)
 
     def status(self) -> SinkStatus:
         """Returns the state of the sink, whether it is running or not."""
-        with replica_errors(self._dialect, "reading the sink's state"):
-            if not self._dialect.exists():
-                return _NOTHING_YET
-            running = self._dialect.sole_writer(self._name).is_taken()
-            if running and self._dialect.told is not None and (state := self._dialect.told.read(self._name)):
-                return _status(state, running=True)
-            with closing(self._dialect.connect(reads_only=True)) as connection:
-                if not are_there(connection):
-                    return _NOTHING_YET
-                return _status(read_state(connection, self._name), running=running)
+        state, running = self._state()
+        return _NOTHING_YET if state is None else _status(state, running=running)
 
     def refused(self) -> Sequence[RefusedRecord]:
-        """Returns nothing: a table here takes all records, or stops."""
-        return ()
+        """Returns the records that replica tables go on without, topic by topic."""
+        state, _ = self._state()
+        rows = sorted(state.get("refused", ()) if state else (), key=itemgetter("topic", "since"))
+        return [
+            RefusedRecord(
+                row["topic"], row["key"].encode(), row["partition"], row["record_offset"], row["reason"], row["since"]
+            )
+            for row in rows
+        ]
 
     def inspect(self, tables: Sequence[ReplicaName], source: SourceIdentity | None) -> Inspection:  # noqa: ARG002
         """Returns what the sink would find here, and changes nothing."""
@@ -97,9 +98,21 @@ class SqlDatabase:
             f"cdc knows no grants for {self._dialect.called}, in which the replica is", remedy=self._dialect.grants
         )
 
+    def _state(self) -> tuple[Mapping[str, Any] | None, bool]:
+        """Returns what the sink recorded, None before its first start; and whether it is running."""
+        with replica_errors(self._dialect, "reading the sink's state"):
+            if not self._dialect.exists():
+                return None, False
+            running = self._dialect.sole_writer(self._name).is_taken()
+            if running and self._dialect.told is not None and (state := self._dialect.told.read(self._name)):
+                return state, True
+            with closing(self._dialect.connect(reads_only=True)) as connection:
+                return (read_state(connection, self._name) if are_there(connection) else None), running
+
 
 def _status(state: Mapping[str, Any], *, running: bool) -> SinkStatus:
-    """Returns the state of a sink from what it recorded."""
+    """Returns the state of a sink from what it recorded. A running one may be of a version that put no rows aside."""
+    refused = Counter(row["topic"] for row in state.get("refused", ()))
     at = state["cut"]
     tables = sorted(state["tables"], key=itemgetter("topic"))
     return SinkStatus(
@@ -108,7 +121,14 @@ def _status(state: Mapping[str, Any], *, running: bool) -> SinkStatus:
         commit_ts=at["commit_ts"] if at else 0,
         running=running,
         tables=tuple(
-            TableStatus(row["topic"], row["replica_table"], row["state"], row["rows_applied"], row["reason"] or "")
+            TableStatus(
+                row["topic"],
+                row["replica_table"],
+                row["state"],
+                row["rows_applied"],
+                row["reason"] or "",
+                refused[row["topic"]],
+            )
             for row in tables
         ),
         applied_s=_age_s(at["applied_at"]) if at else None,

@@ -22,6 +22,7 @@ from cdc.sink.replica import ReplicaName, ReplicaNaming
 from cdc.sink.sql.batch import Row, RowsTable
 from cdc.sink.sql.control import cut, microseconds, mirrored_table, partition_offset, seconds
 from cdc.sink.sql.dialect import Blame, SqlDialect, blamed, first_line
+from cdc.sink.sql.quarantine import SqlQuarantine
 from cdc.sink.sql.tables import TablePlan, plan_table, table_of
 from cdc.sink.taking_up import (
     DROPPED,
@@ -89,6 +90,7 @@ class SqlRegistry:
         dialect: of the replica.
         name: the name of the sink.
         naming: decides where source tables go.
+        quarantine: its entries of a table end when the table is filled anew.
         stopped: topics that this process has stopped. Their tables stay alone until a restart.
 
     Attributes:
@@ -101,12 +103,14 @@ class SqlRegistry:
         dialect: SqlDialect,
         name: str,
         naming: ReplicaNaming,
+        quarantine: SqlQuarantine,
         stopped: Collection[str] = (),
     ) -> None:
         self._connection = connection
         self._dialect = dialect
         self._name = name
         self._placement = Placement(connection, mirrored_table, name, naming)
+        self._quarantine = quarantine
         self._stopped = set(stopped)
         self._emptied: set[str] = set()
         self._created: set[str] = set()
@@ -168,6 +172,10 @@ class SqlRegistry:
             self._establish(topic, self._schemas[topic])
         emptied, self._emptied = frozenset(self._emptied), set()
         return emptied
+
+    def source_table(self, topic: str) -> str:
+        """Returns ``namespace.table`` of a topic's table in the source."""
+        return self._schemas[topic][-1].qualified_name
 
     def begin(self, topic: str, *, resumes: bool, why_anew: str, is_asked: bool, now: float) -> Beginning:
         """Begins to fill the table of a topic. Arguments are those of ``ReplicaWriter.begin``."""
@@ -270,6 +278,7 @@ class SqlRegistry:
             seen_table=name if holds_rows else None,
         )
         self._forget_offsets(topic)
+        self._quarantine.clear(topic)
         met = MetKeys(self._connection, self._dialect, name, self._active[topic])
         reach("sink.before_keys_made")
         if holds_rows:
@@ -378,6 +387,7 @@ class SqlRegistry:
         """Notes that the table's rows are deleted, before the cut that says so."""
         self._emptied.add(topic)
         self._records.move(topic, TableEvent.EMPTIED)
+        self._quarantine.clear(topic)
         if topic in self._keys_tables:  # with columns of the former key, perhaps
             MetKeys(self._connection, self._dialect, self._keys_tables[topic], self._active[topic]).begin()
 

@@ -1,10 +1,15 @@
 """The replica through SQLAlchemy: rows, offsets and cut in one transaction of one session.
 
 ``write`` may be called several times before ``commit``, so a source transaction that is larger than memory is still one
-replica transaction. When the database rejects a batch, that transaction is rolled back. Then the first records of the
-batch are applied again and again, each time more or fewer, and rolled back, until the record at fault is found: not
-every database has savepoints, and the session ends anyway. The table is stopped, with the record's key, partition and
-offset, and the others go on from what is stored.
+replica transaction. When the database rejects a batch, that transaction is rolled back. Then parts of the batch are
+applied again and again, each time more or fewer, and rolled back, until the record at fault is found: not every
+database has savepoints. The table is stopped, with the record's key, partition and offset, and the others go on from
+what is stored.
+
+If ``sink.quarantine`` names the table, all records at fault are found, and put aside: the rows of the transaction are
+applied once more, with tombstones in place of these records. If some of its rows are not in memory any more, the next
+session reads them again from what is stored, and is told which records are at fault. It is only told that for speed. If
+the process ends before, the database refuses them once more.
 """
 
 from __future__ import annotations
@@ -13,6 +18,8 @@ import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import sqlalchemy as sa
 
@@ -30,12 +37,30 @@ from cdc.contract.ports import (
     TableRejected,
 )
 from cdc.contract.record import Progress, SourceIdentity, TableSchema
-from cdc.sink.rejections import RecordRejected
+from cdc.sink.rejections import RecordRejected, render_all_but
 from cdc.sink.replica import ReplicaNaming
 from cdc.sink.sql.batch import RowBatch
 from cdc.sink.sql.control import cut, microseconds, partition_offset, read_state, seconds
 from cdc.sink.sql.dialect import Blame, SqlDialect, blamed, first_line, replica_errors
+from cdc.sink.sql.quarantine import SqlQuarantine, refused_of
 from cdc.sink.sql.registry import SqlRegistry
+
+RecordPlace: TypeAlias = tuple[str, int, int]
+"""A record's topic, by its id, its partition and its offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """Which rows the tables of a replica may lack.
+
+    Attributes:
+        budgets: how many rows of a table may be in quarantine, by ``namespace.table``.
+        found: why the database refuses records that the next session reads again. A session takes this away at its
+            beginning, and forgets it at its first cut: by then, somebody may have corrected the table.
+    """
+
+    budgets: Mapping[str, int]
+    found: dict[RecordPlace, str] = field(default_factory=dict)
 
 
 class SqlReplica:
@@ -45,6 +70,7 @@ class SqlReplica:
         dialect: of the replica, which has the sink's own tables.
         name: the sink's name.
         naming: names replica tables.
+        tolerance: which rows they may lack; the same for all sessions of a process.
         stopped: topics that this process has stopped already.
 
     Raises:
@@ -52,7 +78,14 @@ class SqlReplica:
         ReplicaRefused: it cannot be opened.
     """
 
-    def __init__(self, dialect: SqlDialect, name: str, naming: ReplicaNaming, stopped: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        dialect: SqlDialect,
+        name: str,
+        naming: ReplicaNaming,
+        tolerance: Tolerance,
+        stopped: Collection[str] = (),
+    ) -> None:
         self._dialect = dialect
         self._name = name
         self._naming = naming
@@ -66,6 +99,9 @@ class SqlReplica:
         self._topic_ids: dict[str, str] = {}
         self._written: Counter[str] = Counter()
         self._is_open = False
+        self._tolerance = tolerance
+        self._known_refused = dict(tolerance.found)
+        tolerance.found.clear()
 
     def lock(self) -> bool:
         """Becomes the only sink of this name until ``close``. Returns False when another session is.
@@ -85,8 +121,11 @@ class SqlReplica:
     def restore(self) -> Restored:
         """Returns the recorded cut and the next offsets, which are empty at the first start."""
         with replica_errors(self._dialect, "reading the recorded cut"):
+            connection, dialect, name = self._connection, self._dialect, self._name
+            self._quarantine = SqlQuarantine(connection, dialect, name, self._tolerance.budgets)
+            self._quarantine.read()
             self._registry = SqlRegistry(
-                self._connection, self._dialect, self._name, self._naming, self._initially_stopped
+                connection, dialect, name, self._naming, self._quarantine, self._initially_stopped
             )
             self._registry.drop_strays()
             row = self._connection.execute(sa.select(cut).where(cut.c.name == self._name)).first()
@@ -193,27 +232,48 @@ class SqlReplica:
         Raises:
             RecordRejected: a record cannot be written as a row of the table.
         """
-        return self._registry.active[topic].prepare(topic, records)
+        rows, budget = self._registry.active[topic], self._quarantine.budget(self._registry.source_table(topic))
+        if not budget:
+            return rows.prepare(topic, records)
+        batch, refused = render_all_but(lambda left: rows.prepare(topic, left), records, budget)
+        batch = replace(batch, refused=refused)
+        if not self._known_refused:
+            return batch
+        reasons = map(self._known_refused.get, map(self._place, batch.records))
+        known = {at: reason for at, reason in enumerate(reasons) if reason is not None and at >= len(batch.deleted)}
+        return rows.put_aside(batch, known)
 
     def write(self, batches: Sequence[RowBatch]) -> None:
         """Applies rows in the open replica transaction.
 
         Raises:
             TableRejected: the database rejects rows; nothing of the open transaction is left.
+            BeginAnew: the same, and the next session puts them aside.
             ReplicaUnavailable: nothing of the open transaction is left.
         """
         reach("sink.before_apply")
-        self._is_open = True
+        was_open, self._is_open = self._is_open, True
         with replica_errors(self._dialect, "applying rows"):
-            for batch in batches:
+            wanted, taken = [*batches], 0
+            while taken < len(wanted):
                 try:
-                    self._apply(batch)
+                    self._take(wanted[taken])
+                    taken += 1
                 except sa.exc.DBAPIError as error:
                     if blamed(self._dialect, error).blame is not Blame.ROWS:
                         raise
                     self._connection.rollback()
-                    raise self._rejected(batch, error) from error
-                self._written[batch.topic] += len(batch)
+                    wanted[taken] = self._narrowed(wanted[taken], error)
+                    for refused in wanted[taken].refused:
+                        assert refused.record is not None
+                        self._known_refused[self._place(refused.record)] = refused.reason
+                    if was_open:  # rows that were rolled back are not in memory any more
+                        self._tolerance.found.update(self._known_refused)
+                        raise BeginAnew from error
+                    self._quarantine.read()
+                    taken = 0
+        for batch in wanted:
+            self._written[batch.topic] += len(batch)
 
     def commit(self, progress: Progress, offsets: Mapping[Partition, int], standing: CutStanding) -> None:
         """Records the cut and the offsets to go on from, and commits.
@@ -243,13 +303,15 @@ class SqlReplica:
             if moved:
                 rows = [(self._name, *each, offset, self._topic_ids[each[0]]) for each, offset in moved.items()]
                 self._dialect.load(self._connection, self._upsert_offsets, rows)
-            self._registry.applied(self._written, standing)
+            lacking = {*standing.lacking, *self._quarantine.topics}
+            self._registry.applied(self._written, standing._replace(lacking=lacking))
             reach("sink.before_replica_commit")
             self._end()
             reach("sink.before_keys_dropped")
             self._registry.drop_spent()
             self._connection.commit()
         self._offsets.update(moved)
+        self._known_refused.clear()
         reach("sink.after_replica_commit")
 
     def stop_table(self, topic: str, reason: str, record: StoredRecord | None) -> None:
@@ -263,39 +325,57 @@ class SqlReplica:
             self._registry.stop_after_rollback(topic, reason, record)
             self._end()
 
+    def _take(self, batch: RowBatch) -> None:
+        """Applies a batch and what it means for the quarantine."""
+        if batch.refused or batch.topic in self._quarantine.topics:
+            rows, table = self._registry.active[batch.topic], self._registry.source_table(batch.topic)
+            self._quarantine.leave(batch.topic, map(rows.key_in_json, batch.records))
+            for refused in batch.refused:
+                assert refused.record is not None
+                self._quarantine.enter(table, rows.key_in_json(refused.record), refused)
+        self._apply(batch)
+
     def _apply(self, batch: RowBatch) -> None:
         self._registry.active[batch.topic].apply(self._connection, batch)
         if (met := self._registry.met.get(batch.topic)) is not None:
             met.remember(batch.upserted)
 
-    def _rejected(self, batch: RowBatch, error: sa.exc.DBAPIError) -> TableRejected | ReplicaUnavailable:
-        """Finds the record at fault. The transaction in which the batch failed was rolled back."""
-        name = self._registry.active[batch.topic].name
-        stored = self._dialect.stored(self._connection, name)
+    def _narrowed(self, batch: RowBatch, error: sa.exc.DBAPIError) -> RowBatch:
+        """Returns a batch that was rolled back, with the records at fault put aside.
+
+        Raises:
+            RecordRejected: a record at fault cannot be put aside.
+            TableRejected: none is at fault alone.
+            ReplicaUnavailable: the table was altered.
+        """
+        rows = self._registry.active[batch.topic]
+        stored = self._dialect.stored(self._connection, rows.name)
         self._connection.rollback()
         columns = {each.name.lower() for each in stored.columns} if stored is not None else set()
-        if any(each.name.lower() not in columns for each in self._registry.active[batch.topic].table.columns):
-            return ReplicaUnavailable(
-                f"replica table {name} was dropped or altered under the running sink: {first_line(error)}",
+        if any(each.name.lower() not in columns for each in rows.table.columns):
+            raise ReplicaUnavailable(
+                f"replica table {rows.name} was dropped or altered under the running sink: {first_line(error)}",
                 remedy="wait: the sink checks its tables again; if this repeats, find out who alters them",
-            )
-        low, high, reason = 0, len(batch), first_line(error)
-        while high - low > 1:
-            middle = (low + high) // 2
-            if (told := self._refusal(batch.first(middle))) is None:
-                low = middle
-            else:
-                high, reason = middle, told
-        if (told := self._refusal(batch.first(high))) is None:
-            return TableRejected(
+            ) from error
+        budget = self._quarantine.budget(self._registry.source_table(batch.topic))
+        found = refused_of(batch, budget, self._refusal)
+        if not found:
+            raise TableRejected(
                 batch.topic,
                 f"{first_line(error)} (only together with other rows of the same transaction)",
                 remedy="correct the constraint or trigger of the replica table that fails, then restart the sink",
-            )
-        return RecordRejected(batch.records[high - 1], reason)
+            ) from error
+        # The row that a tombstone deletes would pass for the newest
+        fatal = next((each for each in found if not budget or each < len(batch.deleted)), None)
+        if fatal is not None:
+            raise RecordRejected(batch.records[fatal], found[fatal]) from error
+        return rows.put_aside(batch, found)
+
+    def _place(self, record: StoredRecord) -> RecordPlace:
+        return self._topic_ids[record.topic], record.partition, record.offset
 
     def _refusal(self, batch: RowBatch) -> str | None:
-        """Applies rows and rolls them back. Returns why they are rejected, or None if they are not."""
+        """Applies a batch and rolls it back. Returns why the database rejects rows; None if it does not."""
         try:
             self._apply(batch)
         except sa.exc.DBAPIError as error:

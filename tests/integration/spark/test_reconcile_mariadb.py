@@ -68,6 +68,9 @@ class MariadbTables:
     def rows(self, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
         return self.database.execute(f"SELECT {', '.join(columns)} FROM {table}")
 
+    def execute(self, *statements: str) -> list[tuple[Any, ...]]:
+        return [self.database.execute(each) for each in statements][-1]
+
 
 @pytest.mark.long
 @pytest.mark.timeout(900)

@@ -59,9 +59,16 @@ def killed(
     point: str, replica: Replica, *schemas: TableSchema, records: Sequence[StoredRecord] = (), **how: bool
 ) -> None:
     """Begins a session in a process that dies at a crash point, and applies records."""
+    killed_with(replica.config(), point, schemas, records, **how)
+
+
+def killed_with(
+    config: Config, point: str, schemas: Sequence[TableSchema], records: Sequence[StoredRecord] = (), **how: bool
+) -> None:
+    """Likewise, with a configuration."""
     # Not a fork of this process: it has threads of libraries in C
     process = multiprocessing.get_context("forkserver").Process(
-        target=armed_session, args=(point, replica.config(), schemas, records, how)
+        target=armed_session, args=(point, config, schemas, records, how)
     )
     process.start()
     process.join()

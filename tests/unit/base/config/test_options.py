@@ -280,11 +280,6 @@ REFUSED = [
     ("sink", {"url": "sqlite:///a.db", "password": "x"}, "a password is given, but a replica in a file needs none"),
     ("sink", {"url": "mariadb+pymysql://u@h/d", "schema": "m"}, "url names the only database of the replica; prefix"),
     ("sink", {"url": "sqlite:///a.db", "schema": "m"}, "SQLite has no schemas; prefix sets tables apart"),
-    (
-        "sink",
-        {"url": "sqlite:///a.db", "quarantine": {"public.t": {}}},
-        "only a replica on PostgreSQL puts rows aside that it refuses",
-    ),
     ("sink.schema", "", "must not be empty"),
     ("sink.schema", "x" * 64, "write at most 63 bytes"),
     ("sink.prefix", "x" * 64, "write at most 63 bytes"),
@@ -481,6 +476,16 @@ def test_the_server_of_a_replica(tmp_path: Path) -> None:
     assert plain is not None
     assert plain.url == "mysql+pymysql://cdc@db/shop"
     assert replica_url.server_of(plain.url).port == 3306
+
+
+@pytest.mark.parametrize("sink", [{"dsn": "host=x"}, {"url": "sqlite:///a.db"}, {"url": "mariadb+pymysql://u@h/d"}])
+def test_a_replica_in_any_database_puts_rows_aside(tmp_path: Path, sink: dict[str, str]) -> None:
+    found = load_with(tmp_path, "sink", {**sink, "quarantine": {"public.t": {}, "public.u": {"budget": 10_000}}}).sink
+    assert found is not None
+    assert [(table, each.budget) for table, each in found.quarantine.items()] == [
+        ("public.t", 100),
+        ("public.u", 10_000),
+    ]
 
 
 def test_sink_table_where_another_listed_table_goes_by_default(tmp_path: Path) -> None:
