@@ -15,7 +15,7 @@ from cdc.base import extras
 from cdc.base.config import Config
 from cdc.base.daemon.logs import configure
 from cdc.base.errors import ConfigError
-from cdc.cli.options import ConfigOption, LogLevelOption, load_config
+from cdc.cli.options import ConfigOption, ConfOption, LogLevelOption, load_config
 from cdc.contract.jobspec.deployment import LakeSettings, SparkSettings
 from cdc.contract.jobspec.reconcile import ReconcileJob
 from cdc.ops.jobs.answers import SOMETHING_WRONG
@@ -90,9 +90,6 @@ Resume = Annotated[
     typer.Option("--resume", help="Continue an interrupted run in the folder of --report, with the same options."),
 ]
 Master = Annotated[str, typer.Option(help="Spark master; local[*] is this machine.", metavar="URL")]
-Conf = Annotated[
-    list[str] | None, typer.Option("--conf", help="A Spark setting; may be repeated.", metavar="NAME=VALUE")
-]
 
 
 def reconcile(
@@ -115,7 +112,7 @@ def reconcile(
     state: State = None,
     resume: Resume = False,
     master: Master = "local[*]",
-    conf: Conf = None,
+    conf: ConfOption = None,
     log_level: LogLevelOption = "warning",
 ) -> None:
     """Compare source, topics and replica row by row with Spark, while all of them keep running.

@@ -20,6 +20,7 @@ from cdc.cli.mirror_command import mirror
         ({"to": "delta:/lake", "checkpoint": Path("/notes")}, "--checkpoint is for Parquet files"),
         ({"to": "iceberg:/lake", "checkpoint": Path("/notes")}, "--checkpoint is for Parquet files"),
         ({"to": "parquet:/lake", "keep_days": 3}, "--keep-days is for tables"),
+        ({"to": "parquet:/lake", "quarantine": 1}, "--quarantine is for tables"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options: dict[str, Any], why: str) -> None:
