@@ -87,7 +87,7 @@ def refusal(error: Exception) -> JobError:
     """Returns the error to end with when Spark could not apply a batch; ``error`` is one of ``SPARK_FAILED``."""
     text = str(error)
     if isinstance(error, Py4JJavaError):
-        text = text.partition("\n: ")[2]  # what comes before is about the call
+        text = text.partition("\n: ")[2] or text  # what comes before is about the call
     if refused := _REFUSED.search(text):
         return JobError(refused[1], remedy=FIND_WRITER)
     line = next((each for each in reversed(text.splitlines()) if "Error:" in each), text.splitlines()[0])

@@ -12,15 +12,18 @@ from pyspark.sql import SparkSession
 
 from cdc.base.lsn import LSN
 from cdc.contract.header import HeaderStamp
-from cdc.contract.jobspec.deployment import SparkSettings
+from cdc.contract.jobspec.deployment import LakeSettings, SparkSettings
 from cdc.contract.jobspec.mirror import MirrorJob
-from cdc.spark.errors import JobError
+from cdc.spark.errors import JobError, NotCaughtUp
 from cdc.spark.mirror.formats import format_of
 from cdc.spark.mirror.position import LakePosition
+from cdc.spark.replicas.lake import LakeSide
 from tests.integration.spark.lake_tables import cuts_in, texts_in, texts_of
 from tests.integration.spark.mirrored_shop import mirror_process
 from tests.integration.spark.mirrors import job_for, run
+from tests.integration.spark.test_reconcile_lake import lake_job
 from tests.support.deployment import Deploy
+from tests.support.reconciling import run_command
 from tests.support.servers import Database
 from tests.support.topic_damage import FOREIGN_HEADER, Damage
 
@@ -95,7 +98,12 @@ def name(number: int) -> str:
 
 
 def test_keys_stand_aside_until_their_next_record(
-    spark: SparkSession, database: Database, deploy: Deploy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession,
+    spark_settings: SparkSettings,
+    database: Database,
+    deploy: Deploy,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     shelf = Shelf(database, deploy, tmp_path, ("delta", "iceberg"))
     shelf.plant(1, b'{"id":1,"note"')
@@ -107,6 +115,15 @@ def test_keys_stand_aside_until_their_next_record(
         said = capsys.readouterr().err
         assert said.count("warning: put aside: topic ") == 2, said
         assert "warning: public.item: keys that stand aside, without a row: 2\n  topic " in said
+    compared = lake_job(shelf.deployment, tmp_path / "delta", tmp_path / "run", spark_settings)
+    assert isinstance(compared.replica, LakeSettings)
+    side, names = LakeSide(spark, compared, compared.replica), [("public", "item"), ("public", "other")]
+    with side.hold(names, tmp_path) as held:
+        told = {table.name: held.recorded(table) for table in compared.tables}
+    assert "item stand aside (2), so no cut of it is exact" in told["item"][1]
+    assert told["other"][0] > 0
+    with pytest.raises(NotCaughtUp, match=r"item stand aside \(2\)"):
+        side.wait_for(told["other"][0], 0.0)
     shelf.plant(2, b'{"id":2,"note":"nul \\u0000"}')
     shelf.damage.write(ITEM, NOT_TEXT, None, header=shelf.header)
     shelf.change("UPDATE item SET note = 'mended' WHERE id = 1; UPDATE other SET note = 'more' WHERE id = 1")
@@ -205,5 +222,22 @@ def test_entries_stay_in_whatever_the_mirror_commits(
     shelf.change("UPDATE item SET n = 2 WHERE id = 1; DELETE FROM item WHERE id = 2")
     none = job.model_copy(update={"quarantine": 0})
     run(spark, none)
+    shelf.assert_state(spark, job, {})
+    shelf.deployment.stop()
+
+
+@pytest.mark.long
+def test_a_repair_of_the_topic_ends_it(spark: SparkSession, database: Database, deploy: Deploy, tmp_path: Path) -> None:
+    shelf = Shelf(database, deploy, tmp_path / "lakes", ["delta"])
+    (job,) = shelf.jobs
+    shelf.plant(1, b"\xff")
+    shelf.plant(2, b"{}", FOREIGN_HEADER)
+    shelf.damage.write(ITEM, NOT_TEXT, b"{}", header=shelf.header)
+    shelf.damage.done()
+    run(spark, job)
+    shelf.assert_state(spark, job, {name(1): "UTF-8", name(2): "definition", repr(NOT_TEXT): "decode"}, 1, 2)
+    code, said = run_command(shelf.deployment, tmp_path / "report", ITEM, "--no-replica", "--repair", "--yes")
+    assert code == 0, said
+    run(spark, job.model_copy(update={"quarantine": 0}))
     shelf.assert_state(spark, job, {})
     shelf.deployment.stop()
