@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cdc.cli.options import ConfigOption, load_config
+from cdc.cli.options import ConfigOption, ConfOption, load_config
 from cdc.contract.jobspec.health import TOP_KEYS, HealthJob, HealthTopic
 from cdc.contract.naming import schemas_topic
 from cdc.ops.jobs.describe import describe_deployment, kafka_settings, spark_settings
@@ -32,9 +32,7 @@ def health(
         int, typer.Option("--top", min=1, max=1000, help="How many of the busiest keys to name.")
     ] = TOP_KEYS,
     master: Annotated[str, typer.Option("--master", help="Spark master URL; all cores here by default.")] = "local[*]",
-    conf: Annotated[
-        list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting; may be repeated.")
-    ] = None,
+    conf: ConfOption = None,
 ) -> None:
     """Read topics with Spark from beginning to end, and report garbage, tombstones, skew and strange keys.
 

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated
 
 import typer
 
-from cdc.base import extras
-from cdc.base.errors import ConfigError
-from cdc.cli.options import ConfigOption, load_config
+from cdc.cli.options import ConfigOption, ConfOption, load_config
 from cdc.contract.jobspec.mirror import (
     COMPACT_EVERY,
     INTERVAL_S,
     KEEP_DAYS,
+    MAX_QUARANTINE,
+    QUARANTINE,
     RECORDS_PER_BATCH,
-    LakeFormat,
     MirrorJob,
 )
-from cdc.ops.jobs.describe import describe_deployment, spark_settings
+from cdc.ops.jobs.describe import describe_deployment, lake_target, refuse_misfits, spark_settings
 from cdc.ops.jobs.launch import run_job
 
 Target = Annotated[
@@ -38,6 +37,16 @@ KeepDays = Annotated[
         metavar="DAYS",
         help=f"Days for which former versions of Delta and Iceberg tables stay readable; {KEEP_DAYS} by default.",
         show_default=False,
+    ),
+]
+Quarantine = Annotated[
+    int,
+    typer.Option(
+        "--quarantine",
+        min=0,
+        max=MAX_QUARANTINE,
+        metavar="KEYS",
+        help="Keys of each Delta or Iceberg table that may stand aside because their newest records cannot be read.",
     ),
 ]
 Records = Annotated[
@@ -76,18 +85,18 @@ def mirror(
     ] = False,
     keep_days: KeepDays = None,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Empty the copies and start over.")] = False,
+    quarantine: Quarantine = QUARANTINE,
     checkpoint: Checkpoint = None,
     records: Records = RECORDS_PER_BATCH,
     interval_s: Interval = INTERVAL_S,
     master: Annotated[str, typer.Option("--master", help="Spark master URL; all cores here by default.")] = "local[*]",
-    conf: Annotated[
-        list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting; may be repeated.")
-    ] = None,
+    conf: ConfOption = None,
 ) -> None:
     """Copy topics into Parquet files, Delta or Iceberg tables with Spark, exactly once, until SIGTERM or Ctrl-C.
 
     Delta and Iceberg tables come with _cdc_cuts, which names the versions that together are the source at one LSN. In
-    Parquet files each table is exact by itself, but the tables do not share one LSN.
+    Parquet files each table is exact by itself, but the tables do not share one LSN. A record that cannot be read stops
+    the copying, unless --quarantine lets its key stand aside.
 
     Exit code 2 when the copying cannot continue.
 
@@ -99,10 +108,12 @@ def mirror(
 
         cdc mirror -c shop.yaml --to iceberg:/lake/shop --interval 60
 
+        cdc mirror -c shop.yaml --to delta:/lake/shop --quarantine 10
+
         cdc mirror -c shop.yaml --to parquet:/lake/files --interval 60 --master spark://head:7077
     """
-    lake, path = _target(to)
-    _refuse_misfits(lake, checkpoint, keep_days)
+    lake, path = lake_target(to)
+    refuse_misfits(lake, checkpoint, keep_days, quarantine)
     loaded = load_config(config)
     spark, deployment = spark_settings(master, conf=conf or ()), describe_deployment(loaded, tables or ())
     job = MirrorJob(
@@ -114,6 +125,7 @@ def mirror(
         path=str(path.absolute()),
         compact_every=compact_every,
         keep_days=keep_days or KEEP_DAYS,
+        quarantine=quarantine,
         checkpoint=None if checkpoint is None else str(checkpoint.absolute()),
         once=once,
         rebuild=rebuild,
@@ -121,23 +133,3 @@ def mirror(
         interval_s=interval_s,
     )
     raise typer.Exit(run_job("mirror", job))
-
-
-def _target(to: str) -> tuple[LakeFormat, Path]:
-    """Takes ``delta:/lake/shop`` apart."""
-    name, _, folder = to.partition(":")
-    for each in get_args(LakeFormat):
-        if name == each and folder:
-            return each, Path(folder)
-    raise ConfigError(
-        f"--to {to} does not say what to write where", remedy="write --to delta:DIR, iceberg:DIR or parquet:DIR"
-    )
-
-
-def _refuse_misfits(lake: LakeFormat, checkpoint: Path | None, keep_days: int | None) -> None:
-    if lake != "parquet" and checkpoint is not None:
-        raise ConfigError("--checkpoint is for Parquet files", remedy="leave it out: tables keep their position")
-    if lake == "parquet" and keep_days is not None:
-        raise ConfigError("--keep-days is for tables", remedy="leave it out: Parquet files have no versions")
-    if lake == "iceberg":
-        extras.require("iceberg", "cdc mirror --to iceberg:DIR")

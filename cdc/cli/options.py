@@ -34,6 +34,10 @@ LogLevelOption: TypeAlias = Annotated[
     LogLevel, typer.Option("--log-level", envvar="CDC_LOG_LEVEL", help="Show messages of this level and above.")
 ]
 
+ConfOption: TypeAlias = Annotated[
+    list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting; may be repeated.")
+]
+
 
 def load_config(path: Path | None) -> Config:
     """Load the configuration of a command from a file, else ``cdc.yaml`` here, and from the environment.

@@ -10,7 +10,7 @@ import typer
 
 from cdc.base.config import Config
 from cdc.base.daemon.logs import configure
-from cdc.cli.options import ConfigOption, LogLevelOption, load_config
+from cdc.cli.options import ConfigOption, ConfOption, LogLevelOption, load_config
 from cdc.contract.jobspec.reconcile import ReconcileJob
 from cdc.ops.jobs.answers import SOMETHING_WRONG
 from cdc.ops.jobs.certificates import chosen_certificate, verified, whole_certificate
@@ -103,9 +103,6 @@ Resume = Annotated[
     typer.Option("--resume", help="Continue an interrupted run in the folder of --report, with the same options."),
 ]
 Master = Annotated[str, typer.Option(help="Spark master; local[*] is this machine.", metavar="URL")]
-Conf = Annotated[
-    list[str] | None, typer.Option("--conf", help="A Spark setting; may be repeated.", metavar="NAME=VALUE")
-]
 
 
 def reconcile(
@@ -131,7 +128,7 @@ def reconcile(
     line: Line = None,
     resume: Resume = False,
     master: Master = "local[*]",
-    conf: Conf = None,
+    conf: ConfOption = None,
     log_level: LogLevelOption = "warning",
 ) -> None:
     """Compare source, topics and replica row by row with Spark, while all of them keep running.

@@ -58,6 +58,9 @@ def mirror(spark: SparkSession, job: MirrorJob, stop: threading.Event) -> None:
             root = Path(job.path).absolute()
             tables = opened.enter_context(closing(format_of(spark, job.format, root, job.keep_days)))
             lake = opened.enter_context(closing(VersionedLake(spark, job, tables)))
+            if not job.rebuild:
+                sys.stderr.writelines(lake.lacking())
+            opened.callback(lambda: sys.stderr.writelines(lake.lacking()))
             stream = CutRounds(spark, job, lake, brokers, stop)
         sys.stderr.write(f"mirroring {len(job.tables)} tables\n")
         try:

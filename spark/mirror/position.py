@@ -13,18 +13,55 @@ there, or if it was away for less time than tombstones are kept.
 
 A topic that is deleted and recreated counts from 0 again. So the lake also keeps the Kafka id of the topic that its
 offsets belong to.
+
+A key whose newest record cannot be read may stand aside. Which keys do so is part of the position. So it is in the
+commit that takes the key's older row away.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from cdc.spark.offsets import Extent
 
 Offsets = Mapping[int, int]
 """The first offset that is not applied yet, by partition."""
+
+_KEY_BYTES: Final = 60
+_REASON_CHARS: Final = 120
+
+
+class KeyAside(NamedTuple):
+    """A key without a row, because its newest record cannot be read. It ends with the key's next record.
+
+    What it keeps is short: it is in each commit of its table, and an Iceberg table writes all of these again and again.
+
+    Attributes:
+        partition, offset: the place of the record.
+        digest: tells the key, however long it is.
+        key: how the key begins, for people.
+        reason: why the record cannot be read.
+    """
+
+    partition: int
+    offset: int
+    digest: str
+    key: str
+    reason: str
+
+    @staticmethod
+    def of(key: bytes | None, partition: int, offset: int, reason: str) -> KeyAside:
+        """Returns what to keep of a record."""
+        digest = "" if key is None else hashlib.sha256(key).hexdigest()
+        return KeyAside(partition, offset, digest, repr((key or b"")[:_KEY_BYTES]), reason[:_REASON_CHARS])
+
+    @property
+    def identity(self) -> tuple[int, str]:
+        """The partition and the key, which one record replaces."""
+        return self.partition, self.digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +75,7 @@ class LakePosition:
         current_ms: when the lake last held everything. The start of the copying counts, too: it needed nothing then.
         current_ends: where the topic's partitions ended then.
         topic_id: Kafka's id of the topic that the offsets belong to; empty if an older version wrote them.
+        aside: the keys without a row, because their newest records cannot be read.
     """
 
     generation: str = ""
@@ -46,16 +84,36 @@ class LakePosition:
     current_ms: int = 0
     current_ends: Offsets = field(default_factory=dict)
     topic_id: str = ""
+    aside: tuple[KeyAside, ...] = ()
 
     def after(self, batch: MicroBatch, ends: Offsets) -> LakePosition:
         """Returns the position after a batch that read up to ``ends`` (exclusive)."""
         since_ms = self.current_ms or batch.began_ms
-        offsets = {**self.offsets, **ends}
-        return LakePosition(batch.generation, batch.number, offsets, since_ms, self.current_ends, batch.topic_id)
+        return replace(
+            self,
+            generation=batch.generation,
+            batch=batch.number,
+            offsets={**self.offsets, **ends},
+            current_ms=since_ms,
+            topic_id=batch.topic_id,
+        )
 
     def current(self, ends: Offsets, at_ms: int) -> LakePosition:
         """Returns the position with a note that the lake held everything up to ``ends`` at that time."""
         return replace(self, current_ms=at_ms, current_ends=dict(ends))
+
+    def putting_aside(self, came: Mapping[tuple[int, str], int], refused: Iterable[KeyAside]) -> LakePosition:
+        """Returns the position after a batch with records that cannot be read.
+
+        Args:
+            came: the offset of the last record in the batch of those keys that stood aside, by identity.
+            refused: the last records of keys in the batch that cannot be read.
+        """
+        # A record of the batch can be older than one that was put aside before: that one is in the next batch, then.
+        kept = {each.identity: each for each in self.aside if came.get(each.identity, -1) < each.offset}
+        for each in refused:
+            kept.setdefault(each.identity, each)
+        return replace(self, aside=tuple(sorted(kept.values())))
 
     def may_have_missed(self, ends: Offsets, now_ms: int, retention_ms: int) -> bool:
         """Tells whether a tombstone may have come and gone since the lake last held everything."""
@@ -86,6 +144,7 @@ class LakePosition:
             "current_ms": self.current_ms,
             "current_ends": {str(partition): offset for partition, offset in self.current_ends.items()},
             "topic_id": self.topic_id,
+            **({"aside": [each._asdict() for each in self.aside]} if self.aside else {}),
         }
 
     @staticmethod
@@ -102,6 +161,7 @@ class LakePosition:
             fields.get("current_ms", 0),
             ends,
             fields.get("topic_id", ""),
+            tuple(KeyAside(*(each[name] for name in KeyAside._fields)) for each in fields.get("aside", ())),
         )
 
 

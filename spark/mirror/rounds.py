@@ -19,7 +19,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
@@ -31,7 +30,7 @@ from cdc.spark.errors import JobError, NotCaughtUp
 from cdc.spark.mirror.definitions import Definitions
 from cdc.spark.mirror.position import LakePosition, MicroBatch
 from cdc.spark.mirror.published import CutPoint, PublishedSoFar
-from cdc.spark.mirror.records import are_known, forms_used, latest_of, refusal
+from cdc.spark.mirror.records import SPARK_FAILED, are_known, forms_used, latest_of, refusal
 from cdc.spark.mirror.topics import SeenEnds, TopicsOfRun, refuse_if_lost
 from cdc.spark.mirror.versioned_lake import VersionedLake
 from cdc.spark.offsets import Brokers, Extent
@@ -113,7 +112,7 @@ class CutRounds:
         while not self._stop.is_set():
             try:
                 is_at_end = self._round()
-            except PySparkException as error:
+            except SPARK_FAILED as error:
                 raise refusal(error) from error
             now = self._offsets()
             if self._job.once and is_at_end and self._holds_all(self._source.seen):

@@ -4,15 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from cdc.base.errors import DecodeError
 from cdc.contract.header import parse_header
 from cdc.spark.values.columns import Kind, row_texts
 
+LakeRow: TypeAlias = tuple[str, int, int, list[str | None] | None]
+"""Key, partition, offset and the texts of the columns; None in place of these for a tombstone."""
+
 
 class RecordRefused(Exception):
-    """Raised for a record that does not hold a row; names topic, partition, offset and key."""
+    """Raised for a record that does not hold a row; names topic, partition, offset and key.
+
+    Args:
+        topic: the record's topic.
+        place: its partition and offset.
+        key: its key.
+        reason: what is wrong with it.
+    """
+
+    def __init__(self, topic: str, place: tuple[int, int], key: bytes | None, reason: str) -> None:
+        self.place, self.key, self.reason = place, key, reason
+        super().__init__(
+            f"topic {topic}, partition {place[0]}, offset {place[1]}, key {(key or b'')[:200]!r}: {reason}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +44,8 @@ class LakeRecordForm:
     columns: tuple[str, ...]
     definitions: Mapping[str, Mapping[str, Kind]]
 
-    def rows(self, batch: Any) -> Iterator[tuple[str, int, int, list[str | None] | None]]:
-        """Yields key, partition, offset and texts (None for a tombstone) of each record.
+    def rows(self, batch: Any) -> Iterator[LakeRow]:
+        """Yields what each record says. A tombstone whose key is not text says nothing: no row has such a key.
 
         Args:
             batch: a pyarrow RecordBatch with ``key``, ``value``, ``partition``, ``offset``, ``header``.
@@ -37,15 +53,31 @@ class LakeRecordForm:
         Raises:
             RecordRefused: a record is not of the topic contract.
         """
-        fields = (batch.column(name).to_pylist() for name in ("key", "value", "partition", "offset", "header"))
-        for key, value, partition, offset, header in zip(*fields, strict=True):
+        for record in _records(batch):
+            if (row := self._row(*record)) is not None:
+                yield row
+
+    def refused(self, batch: Any) -> Iterator[RecordRefused]:
+        """Yields the error for each record that ``rows`` refuses."""
+        for record in _records(batch):
             try:
-                yield key.decode(), partition, offset, None if value is None else self._texts(value, header)
-            except (DecodeError, UnicodeDecodeError, AttributeError) as error:
-                cause = error.message if isinstance(error, DecodeError) else str(error)
-                raise RecordRefused(
-                    f"topic {self.topic}, partition {partition}, offset {offset}, key {(key or b'')[:200]!r}: {cause}"
-                ) from error
+                self._row(*record)
+            except RecordRefused as error:
+                yield error
+
+    def _row(
+        self, key: bytes | None, value: bytes | None, partition: int, offset: int, header: str | None
+    ) -> LakeRow | None:
+        try:
+            if key is None:
+                raise DecodeError("the record has no key")
+            texts = None if value is None else self._texts(value, header)
+            return key.decode(), partition, offset, texts
+        except (DecodeError, UnicodeError) as error:
+            if value is None:
+                return None
+            reason = error.message if isinstance(error, DecodeError) else str(error)
+            raise RecordRefused(self.topic, (partition, offset), key, reason) from error
 
     def _texts(self, value: bytes, header: str | None) -> list[str | None]:
         if header is None:
@@ -57,4 +89,19 @@ class LakeRecordForm:
         texts = row_texts(value, kinds, parsed.null_documents(list(kinds)))
         if any(text is not None and "\0" in text for text in texts.values()):
             raise DecodeError("the value has a NUL character, which PostgreSQL text cannot hold")
+        if (b"\\ud" in value or b"\\uD" in value) and not _is_text("".join(filter(None, texts.values()))):
+            raise DecodeError("the value has half a surrogate pair, which is not text")
         return [texts.get(name) for name in self.columns]
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _records(batch: Any) -> Iterator[tuple[Any, ...]]:
+    fields = (batch.column(name).to_pylist() for name in ("key", "value", "partition", "offset", "header"))
+    return zip(*fields, strict=True)

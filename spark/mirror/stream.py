@@ -28,7 +28,7 @@ from cdc.spark.kafka_options import connector_options
 from cdc.spark.mirror.definitions import Definitions
 from cdc.spark.mirror.parquet import ParquetMirror
 from cdc.spark.mirror.position import LakePosition, MicroBatch, NotItsTurn
-from cdc.spark.mirror.records import are_known, forms_used, latest_of, refusal
+from cdc.spark.mirror.records import SPARK_FAILED, are_known, forms_used, latest_of, refusal
 from cdc.spark.mirror.topics import SeenEnds, TopicsOfRun
 from cdc.spark.offsets import Brokers
 from cdc.spark.topic import GROUP_PREFIX
@@ -205,7 +205,7 @@ class MirrorStream:
         except (NotItsTurn, JobError) as error:
             self._failures.append(error)
             raise
-        except PySparkException as error:
+        except SPARK_FAILED as error:
             self._failures.append(refusal(error))
             raise
         else:

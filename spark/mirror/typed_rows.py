@@ -14,6 +14,7 @@ from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
 from cdc.contract.record import SchemaColumn
 from cdc.spark.mirror.definitions import Definitions
+from cdc.spark.mirror.position import KeyAside
 from cdc.spark.mirror.rows import LakeRecordForm
 from cdc.spark.snapshot.rows import RowDecoder
 
@@ -21,6 +22,9 @@ KEY: Final = "cdc_key"
 DELETED: Final = "cdc_deleted"
 _DIGITS: Final[Mapping[str, int]] = {"smallint": 5, "int": 10, "bigint": 19}
 """How many decimal digits the values of an integer type have at most."""
+
+REFUSED: Final = "partition int, offset bigint, digest string, key string, reason string"
+"""The columns of ``TypedForm.refused``: the fields of ``KeyAside``."""
 
 _DECIMAL: Final = re.compile(r"decimal\(([0-9]+),([0-9]+)\)")
 
@@ -65,6 +69,16 @@ class TypedForm:
             deleted = pyarrow.array([place is None for place in places], type=pyarrow.bool_())
             arrays = [deleted, pyarrow.array(keys, type=pyarrow.string()), *columns]
             yield pyarrow.RecordBatch.from_arrays(arrays, names=[DELETED, KEY, *decoded.schema.names])
+
+    def refused(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Finds the records that ``convert`` refuses; passed to ``mapInArrow`` with ``REFUSED``."""
+        import pyarrow
+
+        types = [pyarrow.int32(), pyarrow.int64(), pyarrow.string(), pyarrow.string(), pyarrow.string()]
+        schema = pyarrow.schema(zip(KeyAside._fields, types, strict=True))
+        for batch in batches:
+            found = (KeyAside.of(each.key, *each.place, each.reason) for each in self.records.refused(batch))
+            yield pyarrow.RecordBatch.from_pylist([each._asdict() for each in found], schema=schema)
 
 
 def typed_form(definitions: Definitions, topic: str) -> TypedForm:

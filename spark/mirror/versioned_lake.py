@@ -9,7 +9,8 @@ The columns have the types of a snapshot. What a type cannot hold is in ``_beyon
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -25,8 +26,18 @@ from cdc.spark.errors import JobError
 from cdc.spark.mirror.cut_log import CutLog, CutTable
 from cdc.spark.mirror.definitions import Definitions
 from cdc.spark.mirror.folder import hold
-from cdc.spark.mirror.position import LakePosition
-from cdc.spark.mirror.typed_rows import DELETED, KEY, TypedForm, holds_all, names_that_clash, quoted, typed_form
+from cdc.spark.mirror.position import KeyAside, LakePosition
+from cdc.spark.mirror.records import FIND_WRITER, SPARK_FAILED, came_again, is_refusal, without
+from cdc.spark.mirror.typed_rows import (
+    DELETED,
+    KEY,
+    REFUSED,
+    TypedForm,
+    holds_all,
+    names_that_clash,
+    quoted,
+    typed_form,
+)
 from cdc.spark.mirror.versioned import MARKS, OTHER_FOLDER, VersionedFormat, VersionedTable
 
 _MARK: Final = f"{MARKS}topic"
@@ -83,6 +94,14 @@ class VersionedLake:
         """Returns the newest version of each table, by topic."""
         return {topic: state.version for topic, state in self._states.items()}
 
+    def lacking(self) -> Iterator[str]:
+        """Yields lines about the keys that stand aside: how many of each table, and which."""
+        for topic, state in self._states.items():
+            if aside := state.position.aside:
+                name = self._of_topic[topic].qualified_name
+                yield f"warning: {name}: keys that stand aside, without a row: {len(aside)}\n"
+                yield from (f"  {_told(topic, each)}\n" for each in aside)
+
     def forget(self) -> None:
         """Starts over with empty tables, at no position."""
         self._cuts.forget(self._of_topic)
@@ -123,19 +142,54 @@ class VersionedLake:
         Raises:
             JobError: another process wrote in the same moment.
         """
+        if position.aside:
+            position = position.putting_aside(came_again(latest, position.aside), ())
+        try:
+            self._write(topic, latest, position)
+        except SPARK_FAILED as error:
+            if not (is_refusal(error) and (self._job.quarantine or self._states[topic].position.aside)):
+                raise
+            # Nothing was committed. The records that are in the way are looked for only now: mostly there are none.
+            refused = self._refused(topic, latest, position)
+            position = position.putting_aside({}, refused)
+            self._write(topic, without(latest, refused), position)
+        if position.batch % self._job.compact_every == self._job.compact_every - 1:
+            self._tables[topic].compact(_as_text(topic, position))
+            reach("mirror.after_compaction")
+            self._note_commit(topic, position)
+
+    def _write(self, topic: str, latest: DataFrame, position: LakePosition) -> None:
+        """Commits a batch, and says which keys stand aside with it."""
         form, table, tells = self._forms[topic], self._tables[topic], _as_text(topic, position)
         changes = latest.mapInArrow(form.convert, form.batch_schema())
+        former = self._states[topic].position
         reach("mirror.before_table_commit")
-        if self._states[topic].position.offsets:
+        if former.offsets:
             table.merge(changes, tells, position.batch)
         else:
             table.append(changes.where(~fn.col(DELETED)).drop(DELETED), tells, position.batch)
         reach("mirror.after_table_commit")
         self._note_commit(topic, position)
-        if position.batch % self._job.compact_every == self._job.compact_every - 1:
-            table.compact(tells)
-            reach("mirror.after_compaction")
-            self._note_commit(topic, position)
+        for each in sorted(set(position.aside) - set(former.aside)):
+            sys.stderr.write(f"warning: put aside: {_told(topic, each)}\n")
+
+    def _refused(self, topic: str, latest: DataFrame, position: LakePosition) -> list[KeyAside]:
+        """Returns the records of a batch that cannot be read. Some may stand aside already, and be read again.
+
+        Raises:
+            JobError: with the others more keys would stand aside than may.
+        """
+        former, allowed = self._states[topic].position.aside, self._job.quarantine
+        found = latest.mapInArrow(self._forms[topic].refused, REFUSED)
+        refused = [KeyAside(*row) for row in found.limit(max(allowed, len(former)) + 1).collect()]
+        new = sorted(set(refused) - set(former))
+        if new and len(position.putting_aside({}, refused).aside) > allowed:
+            raise JobError(
+                f"{_told(topic, new[0])} (keys of this table that stand aside already: {len(former)}; "
+                f"--quarantine allows no more than {allowed})",
+                remedy=FIND_WRITER,
+            )
+        return refused
 
     def move(self, topic: str, position: LakePosition) -> None:
         """Notes a position that needs no rows; the next cut keeps it."""
@@ -149,7 +203,10 @@ class VersionedLake:
         self._cuts.write(
             lsn,
             at_ms,
-            (CutTable(self._of_topic[topic], *state, exact[topic]) for topic, state in self._states.items()),
+            (
+                CutTable(self._of_topic[topic], *state, exact[topic] and not state.position.aside)
+                for topic, state in self._states.items()
+            ),
             at_ms if is_due else tended_ms,
         )
         reach("mirror.after_cut")
@@ -245,6 +302,10 @@ class VersionedLake:
         state = self._states.get(topic)
         version = self._tables[topic].committed(-1 if state is None else state.version)
         self._states[topic] = LakeVersion(version, position)
+
+
+def _told(topic: str, aside: KeyAside) -> str:
+    return f"topic {topic}, partition {aside.partition}, offset {aside.offset}, key {aside.key}: {aside.reason}"
 
 
 def _as_text(topic: str, position: LakePosition) -> str:

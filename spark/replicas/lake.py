@@ -11,7 +11,7 @@ import functools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -120,8 +120,9 @@ class LakeSide:
             if all((found := exact.get(each)) is not None and found.lsn >= lsn for each in topics):
                 return
             if time.monotonic() > deadline:
+                aside = "".join(f"; {_why_none(each, count)}" for each, count in self._aside().items())
                 raise NotCaughtUp(
-                    f"the lake did not get a cut at {lsn} or after it within {self._job.fence_timeout_s:.0f} s",
+                    f"the lake did not get a cut at {lsn} or after it within {self._job.fence_timeout_s:.0f} s{aside}",
                     remedy="start cdc mirror, or allow more time with --fence-timeout",
                 )
             time.sleep(_PAUSE_S)
@@ -137,14 +138,22 @@ class LakeSide:
         exact, found = self._exact(), {}
         for name in tables:
             found[name] = exact.get(topics[name])
+        aside = {} if all(found.values()) else self._aside()
         newest_s = max((each.at_s for each in found.values() if each is not None), default=time.time())
         age_s = time.time() - newest_s + _CLOCKS_DIFFER_S
         try:
-            yield HeldLake(self._read, found, time.monotonic() - age_s)
+            yield HeldLake(self._read, found, time.monotonic() - age_s, aside)
         except (PySparkException, Py4JError):
             for each in filter(None, found.values()):
                 self._read(each)  # says so if its files were removed while Spark read them
             raise
+
+    def _aside(self) -> Mapping[str, int]:
+        """Returns how many keys stand aside, by topic, of each table of which some do."""
+        with self._opened() as tables:
+            cuts = CutLog(self._spark, tables)
+            positions = {each.topic: cuts.position(each.topic) for each in self._job.tables}
+        return {topic: len(each.aside) for topic, each in positions.items() if each is not None and each.aside}
 
     def _exact(self) -> Mapping[str, ExactVersion | None]:
         """Returns the newest exact version of each table, by topic; None if no cut of it is exact."""
@@ -196,11 +205,13 @@ class HeldLake:
         read: returns the rows of a version.
         exact: the newest exact version of each table, by schema and name; None if there is none.
         taken_at: when the newest of them was cut, in seconds of the monotonic clock.
+        aside: how many keys stand aside, by topic, if a table has no exact version.
     """
 
     read: Callable[[ExactVersion], DataFrame]
     exact: Mapping[tuple[str, str], ExactVersion | None]
     taken_at: float
+    aside: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def state(self) -> str:
@@ -215,6 +226,8 @@ class HeldLake:
     def recorded(self, table: JobTable) -> tuple[LSN, str]:
         """Returns the LSN at which the lake equals the source, or why this table cannot be compared."""
         found = self._of(table)
+        if found is None and (count := self.aside.get(table.topic)):
+            return LSN(0), _why_none(table.topic, count)
         if found is None:
             return LSN(0), "the lake has no exact cut of this table yet; compare again when cdc mirror has gone on"
         return found.lsn, ""
@@ -293,6 +306,13 @@ class LakeTableRows:
 
 def _column(name: str, is_held: bool, kind: str) -> Column:
     return fn.col(quoted(name)) if is_held else fn.lit(None).cast(kind)
+
+
+def _why_none(topic: str, aside: int) -> str:
+    return (
+        f"keys of {topic} stand aside ({aside}), so no cut of it is exact; cdc mirror says which when it starts: have "
+        "their rows published again"
+    )
 
 
 def _there(tables: VersionedFormat, name: str) -> VersionedTable:

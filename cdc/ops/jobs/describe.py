@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 import psycopg
 import typer
@@ -21,6 +22,7 @@ from cdc.bridge.source.table import TableInfo
 from cdc.contract.change import Column, ReplicaIdentity
 from cdc.contract.hiding import ColumnRules
 from cdc.contract.jobspec import deployment as job
+from cdc.contract.jobspec.mirror import LakeFormat
 from cdc.contract.kinds import Kind, kind_of_column
 from cdc.contract.pgtypes import sql_type
 from cdc.contract.record import TableSchema
@@ -243,3 +245,37 @@ def _address(info: psycopg.ConnectionInfo, password: SecretStr | None, option: s
         sslmode=parameters.get("sslmode", "prefer"),
         sslrootcert=parameters.get("sslrootcert"),
     )
+
+
+def lake_target(to: str) -> tuple[LakeFormat, Path]:
+    """Takes ``delta:/lake/shop`` apart, into which ``cdc mirror --to`` writes.
+
+    Raises:
+        ConfigError: it does not name a format and a folder.
+    """
+    name, _, folder = to.partition(":")
+    for each in get_args(LakeFormat):
+        if name == each and folder:
+            return each, Path(folder)
+    raise ConfigError(
+        f"--to {to} does not say what to write where", remedy="write --to delta:DIR, iceberg:DIR or parquet:DIR"
+    )
+
+
+def refuse_misfits(lake: LakeFormat, checkpoint: Path | None, keep_days: int | None, quarantine: int) -> None:
+    """Refuses options of ``cdc mirror`` that do not fit what it writes.
+
+    Raises:
+        ConfigError: one does not, or what the format needs is not installed.
+    """
+    if lake != "parquet" and checkpoint is not None:
+        raise ConfigError("--checkpoint is for Parquet files", remedy="leave it out: tables keep their position")
+    if lake == "parquet" and keep_days is not None:
+        raise ConfigError("--keep-days is for tables", remedy="leave it out: Parquet files have no versions")
+    if lake == "parquet" and quarantine:
+        raise ConfigError(
+            "--quarantine is for tables: Parquet files have no cuts that could say that rows are lacking",
+            remedy="leave it out, or write --to delta:DIR or iceberg:DIR",
+        )
+    if lake == "iceberg":
+        extras.require("iceberg", "cdc mirror --to iceberg:DIR")

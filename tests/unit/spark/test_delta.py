@@ -153,6 +153,15 @@ def test_a_record_of_another_program_is_named() -> None:
             list(typed().convert(iter([batch])))
 
 
+def test_records_that_cannot_be_read_are_told_with_their_places() -> None:
+    batch = records(b'{"id":1,"price":"1.50"}', b"[1]", None, b'{"id":true}')
+    (found,) = typed().refused(iter([batch]))
+    told = [(row["partition"], row["offset"], row["key"]) for row in found.to_pylist()]
+    assert told == [(3, 18, "b'k1'"), (3, 20, "b'k3'")]
+    (none,) = typed().refused(iter([records(b'{"id":1}')]))
+    assert (none.num_rows, none.schema) == (0, found.schema)
+
+
 DAY_MS = 86_400_000
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow
@@ -10,7 +11,7 @@ import pytest
 from cdc.spark.errors import JobError
 from cdc.spark.mirror import manifest as manifests
 from cdc.spark.mirror.manifest import LakeManifest
-from cdc.spark.mirror.position import LakePosition, MicroBatch, NotItsTurn, admits
+from cdc.spark.mirror.position import KeyAside, LakePosition, MicroBatch, NotItsTurn, admits
 from cdc.spark.mirror.rows import LakeRecordForm, RecordRefused
 from cdc.spark.offsets import Extent
 from cdc.spark.values.columns import kind_of
@@ -88,6 +89,35 @@ def test_positions_survive_json() -> None:
     assert LakePosition.from_fields(position.as_fields()) == position
 
 
+def test_keys_that_stand_aside_survive_json_and_are_absent_from_positions_without() -> None:
+    aside = (KeyAside.of(b'{"id":1}', 0, 9, "damaged"), KeyAside.of(b"\xff", 11, 2, "not text"))
+    position = LakePosition("g", 4, {0: 10, 11: 3}, aside=aside)
+    fields = json.loads(json.dumps(position.as_fields()))
+    assert LakePosition.from_fields(fields) == position
+    assert "aside" not in LakePosition("g", 4).as_fields()
+    assert LakePosition.from_fields({"generation": "g", "batch": 4}).aside == ()
+    moved = position.after(MicroBatch("g", 5, {}), {0: 12}).current({0: 12}, 7)
+    assert moved.aside == aside
+    long = KeyAside.of(b"k" * 1_000_000, 0, 1, "r" * 1_000_000)
+    assert len(json.dumps(long)) < 400
+    assert long.identity != KeyAside.of(b"k" * 999_999, 0, 1, "").identity
+
+
+def test_a_key_stands_aside_until_its_next_record() -> None:
+    one, two = KeyAside.of(b"1", 0, 9, "damaged"), KeyAside.of(b"2", 0, 20, "damaged")
+    position = LakePosition(aside=(one, two))
+    assert position.putting_aside({}, ()).aside == (one, two)
+    assert position.putting_aside({one.identity: 11}, ()).aside == (two,)
+    again = KeyAside.of(b"1", 0, 11, "not an object")
+    assert position.putting_aside({one.identity: 11}, [again]).aside == (again, two)
+    assert position.putting_aside({one.identity: 9}, [one]).aside == (one, two), "read a second time"
+    # Of records that are read again, a batch may have older ones only.
+    assert position.putting_aside({two.identity: 15}, ()).aside == (one, two)
+    older = KeyAside.of(b"2", 0, 15, "damaged")
+    assert position.putting_aside({two.identity: 15}, [older]).aside == (one, two)
+    assert KeyAside.of(None, 0, 1, "no key").identity not in {KeyAside.of(b"", 0, 1, "").identity}
+
+
 def test_a_manifest_is_read_as_it_was_written_and_keeps_what_it_names(tmp_path: Path) -> None:
     for name in ("changes-1", "changes-2", "state-1", "given-up"):
         (tmp_path / name).mkdir()
@@ -109,7 +139,7 @@ def test_a_manifest_is_read_as_it_was_written_and_keeps_what_it_names(tmp_path: 
         manifests.read(tmp_path, "other")
 
 
-def batch(key: bytes, value: bytes | None, header: str | None) -> pyarrow.RecordBatch:
+def batch(key: bytes | None, value: bytes | None, header: str | None) -> pyarrow.RecordBatch:
     return pyarrow.RecordBatch.from_pydict(
         {"key": [key], "value": [value], "partition": [3], "offset": [17], "header": [header]}
     )
@@ -138,8 +168,26 @@ def test_texts_come_in_the_order_of_the_target_and_unchanged() -> None:
         (b"null", HEADER, "expected an object"),
         (b"\xff", HEADER, "UTF-8"),
         (b'{"n":"a\\u0000"}', HEADER, "NUL"),
+        (b'{"n":"a\\ud83d"}', HEADER, "half a surrogate pair"),
+        (b'{"n":"a\\uD83D","new":"\\uDE00"}', HEADER, "half a surrogate pair"),
     ],
 )
 def test_a_record_without_a_row_is_named(value: bytes, header: str | None, cause: str) -> None:
     with pytest.raises(RecordRefused, match=rf"topic t, partition 3, offset 17, key b'k': .*{cause}"):
         list(form().rows(batch(b"k", value, header)))
+    (refused,) = form().refused(batch(b"k", value, header))
+    assert cause in refused.reason
+
+
+def test_half_a_pair_in_a_document_is_what_postgresql_took() -> None:
+    assert list(form().rows(batch(b"k", b'{"doc":"\\ud83d","n":"\\ud83d\\ude00"}', HEADER))) == [
+        ("k", 3, 17, ["\U0001f600", None, '"\\ud83d"', None])
+    ]
+
+
+@pytest.mark.parametrize("key", [b"\xff", None])
+def test_a_tombstone_whose_key_is_not_text_deletes_nothing(key: bytes | None) -> None:
+    assert list(form().rows(batch(key, None, None))) == []
+    assert list(form().refused(batch(key, None, None))) == []
+    with pytest.raises(RecordRefused, match="offset 17, key b'"):
+        list(form().rows(batch(key, b'{"n":"1"}', HEADER)))
