@@ -89,7 +89,7 @@ class Successions:
         self._by_topic: dict[str, TableSchema] = {}
         self._by_relation: dict[int, TableSchema] = {}
         self._by_fingerprint: dict[str, dict[str, TableSchema]] = {}
-        """By topic first: there may be thousands, and each is asked for."""
+        """Sorted by topic: there may be thousands, and each is asked for."""
         for definition in definitions:
             self.wrote(definition)
 
