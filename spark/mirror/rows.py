@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from cdc.base.errors import DecodeError
 from cdc.contract.header import parse_header
-from cdc.spark.values.columns import Kind, row_texts
+from cdc.spark.values.columns import Kind, members_of, texts_of
 
 LakeRow: TypeAlias = tuple[str, int, int, list[str | None] | None]
 """Key, partition, offset and the texts of the columns; None in place of these for a tombstone."""
+
+
+class LakeRecord(NamedTuple):
+    """A record of the topic contract.
+
+    Attributes:
+        key: its key.
+        partition, offset: its place.
+        texts: the texts of its columns; None for a tombstone.
+        members: the same in JSON, as they stand in the value.
+        documents: the columns whose ``null`` is a JSON document.
+    """
+
+    key: str
+    partition: int
+    offset: int
+    texts: Mapping[str, str | None] | None = None
+    members: Mapping[str, str] = {}
+    documents: Collection[str] = ()
 
 
 class RecordRefused(Exception):
@@ -45,6 +64,11 @@ class LakeRecordForm:
     definitions: Mapping[str, Mapping[str, Kind]]
 
     def rows(self, batch: Any) -> Iterator[LakeRow]:
+        """Yields the row of each record; the rest as for ``records``."""
+        for key, partition, offset, texts, *_ in self.records(batch):
+            yield key, partition, offset, None if texts is None else [texts.get(name) for name in self.columns]
+
+    def records(self, batch: Any) -> Iterator[LakeRecord]:
         """Yields what each record says. A tombstone whose key is not text says nothing: no row has such a key.
 
         Args:
@@ -54,44 +78,47 @@ class LakeRecordForm:
             RecordRefused: a record is not of the topic contract.
         """
         for record in _records(batch):
-            if (row := self._row(*record)) is not None:
-                yield row
+            if (read := self._read(*record)) is not None:
+                yield read
 
     def refused(self, batch: Any) -> Iterator[RecordRefused]:
         """Yields the error for each record that ``rows`` refuses."""
         for record in _records(batch):
             try:
-                self._row(*record)
+                self._read(*record)
             except RecordRefused as error:
                 yield error
 
-    def _row(
+    def _read(
         self, key: bytes | None, value: bytes | None, partition: int, offset: int, header: str | None
-    ) -> LakeRow | None:
+    ) -> LakeRecord | None:
         try:
             if key is None:
                 raise DecodeError("the record has no key")
-            texts = None if value is None else self._texts(value, header)
-            return key.decode(), partition, offset, texts
+            row = () if value is None else self._row(value, header)
+            return LakeRecord(key.decode(), partition, offset, *row)
         except (DecodeError, UnicodeError) as error:
             if value is None:
                 return None
             reason = error.message if isinstance(error, DecodeError) else str(error)
             raise RecordRefused(self.topic, (partition, offset), key, reason) from error
 
-    def _texts(self, value: bytes, header: str | None) -> list[str | None]:
+    def _row(
+        self, value: bytes, header: str | None
+    ) -> tuple[Mapping[str, str | None], Mapping[str, str], Collection[str]]:
         if header is None:
             raise DecodeError("the record has no header cdc: another program wrote it")
         parsed = parse_header(header.encode())
         kinds = self.definitions.get(parsed.schema)
         if kinds is None:
             raise DecodeError(f"the schemas topic does not have the definition {parsed.schema}")
-        texts = row_texts(value, kinds, parsed.null_documents(list(kinds)))
+        members, documents = members_of(value), parsed.null_documents(list(kinds))
+        texts = texts_of(members, kinds, documents)
         if any(text is not None and "\0" in text for text in texts.values()):
             raise DecodeError("the value has a NUL character, which PostgreSQL text cannot hold")
         if (b"\\ud" in value or b"\\uD" in value) and not _is_text("".join(filter(None, texts.values()))):
             raise DecodeError("the value has half a surrogate pair, which is not text")
-        return [texts.get(name) for name in self.columns]
+        return texts, members, documents
 
 
 def _is_text(text: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Final
 
 from pyspark.sql.types import BooleanType, StringType, StructField, StructType
@@ -58,13 +59,11 @@ class TypedForm:
         import pyarrow
 
         for batch in batches:
-            keys, places, rows = [], [], 0
-            for key, _, _, texts in self.records.rows(batch):
-                keys.append(key)
-                places.append(None if texts is None else rows)
-                rows += texts is not None
-            values = batch.filter(batch.column("value").is_valid()).select(["value", "header"])
-            (decoded,) = self.decoder.decode(iter([values]))
+            records = list(self.records.records(batch))
+            keys, rows = [each.key for each in records], [each for each in records if each.texts is not None]
+            numbers = count()
+            places = [None if each.texts is None else next(numbers) for each in records]
+            decoded = self.decoder.batch((each.members, each.documents) for each in rows)
             columns = decoded.take(pyarrow.array(places, type=pyarrow.int64())).columns
             deleted = pyarrow.array([place is None for place in places], type=pyarrow.bool_())
             arrays = [deleted, pyarrow.array(keys, type=pyarrow.string()), *columns]

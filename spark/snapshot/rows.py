@@ -5,7 +5,7 @@ Spark's ``from_json`` is not an option: it would print numbers differently.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -64,29 +64,25 @@ class RowDecoder:
         Raises:
             DecodeError: a value is not a JSON object.
         """
+        for batch in batches:
+            values, headers = (batch.column(name).to_pylist() for name in ("value", "header"))
+            members = (split_object(_text_of(value)) for value in values)
+            yield self.batch(zip(members, map(self._null_documents, headers), strict=True))
+
+    def batch(self, rows: Iterable[tuple[Mapping[str, str], Collection[str]]]) -> pa.RecordBatch:
+        """Returns rows with types.
+
+        Args:
+            rows: the members of each value, from ``split_object``, and the columns whose ``null`` is a JSON document.
+        """
         forms = [(column.name, form_of(column.sql_type)) for column in self.columns]
         names = [*(name for name, _ in forms), self.beyond]
-        for batch in batches:
-            found: list[list[Any]] = [[] for _ in names]
-            for value, header in zip(
-                batch.column("value").to_pylist(), batch.column("header").to_pylist(), strict=True
-            ):
-                self._add(found, forms, value, header)
-            types = [*(form.arrow for _, form in forms), _BEYOND_TYPE]
-            arrays = [pa.array(each, type=arrow) for each, arrow in zip(found, types, strict=True)]
-            yield pa.RecordBatch.from_arrays(arrays, names=names)
-
-    def _add(self, found: list[list[Any]], forms: Sequence[tuple[str, ColumnForm]], value: bytes, header: str) -> None:
-        members = split_object(_text_of(value))
-        documents = self._null_documents(header)
-        beyond: list[tuple[str, str]] = []
-        for (name, form), cells in zip(forms, found, strict=False):
-            raw = members.get(name)
-            if raw is None or (raw.strip() == "null" and name not in documents):
-                cells.append(None)
-                continue
-            cells.append(_read(form.read, raw, name, beyond))
-        found[-1].append(beyond or None)
+        found: list[list[Any]] = [[] for _ in names]
+        for members, documents in rows:
+            _add(found, forms, members, documents)
+        types = [*(form.arrow for _, form in forms), _BEYOND_TYPE]
+        arrays = [pa.array(each, type=arrow) for each, arrow in zip(found, types, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, names=names)
 
     def _null_documents(self, header: str) -> frozenset[str]:
         """Returns the columns whose ``null`` is the JSON document ``null``, not SQL NULL."""
@@ -99,6 +95,22 @@ class RowDecoder:
         if columns is None:
             raise DecodeError(f"a record refers to definition {fingerprint}, which the schemas topic does not have")
         return frozenset(columns[int(number)] for number in numbers.split(","))
+
+
+def _add(
+    found: list[list[Any]],
+    forms: Sequence[tuple[str, ColumnForm]],
+    members: Mapping[str, str],
+    documents: Collection[str],
+) -> None:
+    beyond: list[tuple[str, str]] = []
+    for (name, form), cells in zip(forms, found, strict=False):
+        raw = members.get(name)
+        if raw is None or (raw.strip() == "null" and name not in documents):
+            cells.append(None)
+            continue
+        cells.append(_read(form.read, raw, name, beyond))
+    found[-1].append(beyond or None)
 
 
 def _read(read: Callable[[str], Any], raw: str, name: str, beyond: list[tuple[str, str]]) -> Any:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import cache
 from typing import Final, TypeAlias
 
 from cdc.base.errors import DecodeError
@@ -75,10 +76,29 @@ def row_texts(value: bytes, kinds: Mapping[str, Kind], json_nulls: Collection[st
     Raises:
         DecodeError: the value is not a JSON object in UTF-8, or a column (which is named) is not of its kind.
     """
+    return texts_of(members_of(value), kinds, json_nulls)
+
+
+def members_of(value: bytes) -> dict[str, str]:
+    """Returns the text of each member of a topic's value, in its order.
+
+    Raises:
+        DecodeError: the value is not a JSON object in UTF-8.
+    """
     try:
-        members = split_object(value.decode())
+        return split_object(value.decode())
     except UnicodeDecodeError as error:
         raise DecodeError(f"the value is not UTF-8: {error}") from error
+
+
+def texts_of(
+    members: Mapping[str, str], kinds: Mapping[str, Kind], json_nulls: Collection[str] = ()
+) -> dict[str, str | None]:
+    """Returns the texts of all columns; as ``row_texts``, of what ``members_of`` returned.
+
+    Raises:
+        DecodeError: a column, which is named, is not of its kind.
+    """
     texts = {}
     for name, raw in members.items():
         try:
@@ -121,10 +141,12 @@ def _element_text(raw: str, kind: ArrayOf) -> str:
 
 def quoted_element(text: str, delimiter: str) -> str:
     """Returns an array's element, which is not NULL, in quotes if ``array_out`` sets them."""
-    if not text or text.upper() == "NULL" or _needs_quotes(text, delimiter):
+    if not text or text.upper() == "NULL" or _special(delimiter)(text) is not None:
         return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
     return text
 
 
-def _needs_quotes(text: str, delimiter: str) -> bool:
-    return any(character in text for character in '"\\{} \t\n\r\v\f' + delimiter)
+@cache
+def _special(delimiter: str) -> Callable[[str], re.Match[str] | None]:
+    """Finds a character for which ``array_out`` sets an element in quotes."""
+    return re.compile(rf'["\\{{}} \t\n\r\v\f{re.escape(delimiter)}]').search

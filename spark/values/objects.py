@@ -14,7 +14,18 @@ from typing import Final, NoReturn
 from cdc.base.errors import DecodeError
 from cdc.contract.json_members import member_texts
 
+_BLANK: Final = " \t\n\r"
 _blanks = re.compile(r"[ \t\n\r]*").match
+_STRING: Final = r'"([^"\\\x00-\x1f]*)"'
+_NUMBER: Final = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
+_plain_string = re.compile(_STRING).fullmatch
+_SCALAR: Final = rf"{_STRING}|{_NUMBER}|true|false|null"
+_plain_member = re.compile(rf"{_STRING}:({_SCALAR})([,}}])").match
+"""Matches a member without blanks and escapes whose value is no object and no array, and what follows it. Most are so,
+and one match costs a fifth of the steps that any member needs."""
+
+_plain_array = re.compile(rf"\[(?:(?:{_SCALAR})(?:,(?:{_SCALAR}))*+)?\]").fullmatch
+_elements = re.compile(_SCALAR).finditer
 _BRACES_AND_STRINGS: Final = re.compile(r'[\[\]{}]|"(?:[^"\\]|\\.)*+"', re.DOTALL).finditer
 
 
@@ -38,18 +49,25 @@ def split_object(text: str) -> dict[str, str]:
         _expect_end(text, place + 1)
         return members
     while True:
+        if (plain := _plain_member(text, place)) is not None and (name := plain[1]) not in members:
+            members[name] = plain[2]
+            place = plain.end()
+            if plain[4] == ",":
+                continue
+            _expect_end(text, place)
+            return members
         place = _skip(text, place)
         if not text.startswith('"', place):
             raise _malformed(text, place, "a member's name")
-        name, place = _value(text, place)
-        place = _skip(text, place)
+        key, place = _value(text, place)
+        name, place = str(key), _skip(text, place)
         if not text.startswith(":", place):
             raise _malformed(text, place, "':'")
         if name in members:
             raise DecodeError(f"the member {name!r} comes twice in the object {_excerpt(text, 0)}")
         start = place + 1
         place = _skip(text, _value(text, _skip(text, start))[1])
-        members[str(name)] = text[start:place]
+        members[name] = text[start:place]
         if text.startswith("}", place):
             _expect_end(text, place + 1)
             return members
@@ -62,6 +80,8 @@ def split_array(text: str) -> list[str]:
     Raises:
         DecodeError: the text is not exactly one JSON array.
     """
+    if _plain_array(text) is not None:
+        return [each[0] for each in _elements(text)]
     elements: list[str] = []
     place = _open(text, "[", "array")
     if text.startswith("]", place):
@@ -83,6 +103,8 @@ def unquote(text: str) -> str:
     Raises:
         DecodeError: the text is not exactly one JSON string.
     """
+    if (plain := _plain_string(text)) is not None:
+        return plain[1]
     start = _skip(text, 0)
     if not text.startswith('"', start):
         raise _malformed(text, start, "a string")
@@ -140,6 +162,8 @@ def _expect_end(text: str, place: int) -> None:
 
 
 def _skip(text: str, place: int) -> int:
+    if place < len(text) and text[place] not in _BLANK:
+        return place
     match = _blanks(text, place)
     assert match is not None  # the pattern also matches the empty text
     return match.end()

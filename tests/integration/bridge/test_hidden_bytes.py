@@ -98,7 +98,7 @@ def answers(deployment: Deployment, serve: ServeProcess) -> bytes:
     """What pages and metrics of bridge, sink and view say."""
     ports = [deployment.settings["http"][each] for each in ("bridge_port", "sink_port")]
     pages = ["/metrics", "/dashboard/state", "/dashboard/key?table=public.person&key=12"]
-    found = [httpx.get(f"http://127.0.0.1:{port}{page}") for port in ports for page in pages]
+    found = [httpx.get(f"http://127.0.0.1:{port}{page}", timeout=60) for port in ports for page in pages]
     with serve.client() as client:
         eventually(lambda: client.get("/ready").is_success, 60, serve.tail)
         asked = ["/v1/tables/public.person/rows", "/v1/tables/public.person/rows/12", "/v1/tables", "/metrics"]

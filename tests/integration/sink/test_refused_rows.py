@@ -208,11 +208,8 @@ def test_many_among_many(replica: Replica) -> None:
         assert replica.rows("items") == [(n, name) for n, name in names.items() if name != "long"]
 
 
-@pytest.fixture
-def other(replica: Replica) -> Replica:
-    if isinstance(replica, PostgresServer):
-        pytest.skip("it has savepoints, so its session goes on")
-    return replica
+others = pytest.mark.parametrize("replica", ["sqlite", "duckdb", "mariadb"], indirect=True)
+"""PostgreSQL has savepoints, so its session goes on."""
 
 
 def applied(database: ReplicaDatabase, lsn: int, *parts: Sequence[StoredRecord]) -> int:
@@ -226,8 +223,9 @@ def applied(database: ReplicaDatabase, lsn: int, *parts: Sequence[StoredRecord])
     raise AssertionError("it never came to its cut")
 
 
-def test_a_transaction_larger_than_memory_is_read_again(other: Replica) -> None:
-    database = opened(other)
+@others
+def test_a_transaction_larger_than_memory_is_read_again(replica: Replica) -> None:
+    database = opened(replica)
     parts = [
         [record(2, "long", 2), record(3, "c", 3)],
         [record(2, "b2", 4), record(4, "long", 5)],
@@ -235,12 +233,13 @@ def test_a_transaction_larger_than_memory_is_read_again(other: Replica) -> None:
     ]
     assert applied(database, 20, *parts) == 3
     assert (states(database)[0], aside(database)) == ("excepted", [2, 4])
-    assert other.rows("items") == [(3, "c"), (5, "e")]
+    assert replica.rows("items") == [(3, "c"), (5, "e")]
 
 
-def test_what_a_session_was_told_goes_with_it(other: Replica) -> None:
+@others
+def test_what_a_session_was_told_goes_with_it(replica: Replica) -> None:
     """The next one asks the database again: somebody may have corrected the table meanwhile."""
-    database = opened(other)
+    database = opened(replica)
     with session(database, ITEMS, ORDERS, resumes=True) as writer:
         writer.write([writer.prepare(ITEMS.topic, [record(3, "c", 2)])])
         with pytest.raises(BeginAnew):
@@ -252,8 +251,9 @@ def test_what_a_session_was_told_goes_with_it(other: Replica) -> None:
         assert not writer.prepare(ITEMS.topic, [record(4, "long", 3)]).refused
 
 
-def test_what_was_found_is_forgotten_at_the_next_cut(other: Replica) -> None:
-    database = opened(other)
+@others
+def test_what_was_found_is_forgotten_at_the_next_cut(replica: Replica) -> None:
+    database = opened(replica)
     with session(database, ITEMS, ORDERS, resumes=True) as writer:
         apply(writer, 20, record(3, "long", 2))
         assert not writer.prepare(ITEMS.topic, [record(3, "long", 2)]).refused
@@ -268,29 +268,31 @@ def test_what_was_found_is_forgotten_at_the_next_cut(other: Replica) -> None:
 REKEYED = replace(ITEMS, fingerprint="00000000000000cc", key=("name",))
 
 
+@others
 @pytest.mark.parametrize("point", STEPS)
-def test_killed_while_the_table_gets_another_key(other: Replica, point: str) -> None:
+def test_killed_while_the_table_gets_another_key(replica: Replica, point: str) -> None:
     """No entry is left that has a former key: no record would ever end it."""
-    with session(opened(other), ITEMS, ORDERS, resumes=True) as writer:
+    with session(opened(replica), ITEMS, ORDERS, resumes=True) as writer:
         apply(writer, 20, record(2, "long", 2))
-    killed_with(tolerant(other, BUDGET), point, [ITEMS, REKEYED], resumes=True)
-    database = opened(other)
+    killed_with(tolerant(replica, BUDGET), point, [ITEMS, REKEYED], resumes=True)
+    database = opened(replica)
     with next_session(database, ITEMS, REKEYED) as (writer, _):
         assert database.refused() == []
         apply(writer, 30, record(5, "d", 3, REKEYED)._replace(key=b'{"name":"d"}'), standing=JOINING)
         assert (states(database)[0], database.refused()) == ("exact", [])
-    assert other.rows("items") == [(5, "d")]
+    assert replica.rows("items") == [(5, "d")]
 
 
+@others
 @pytest.mark.parametrize(
     "point", ["sink.before_keys_made", "sink.before_apply", "sink.before_replica_commit", "sink.before_keys_dropped"]
 )
-def test_killed_while_the_table_is_rebuilt(other: Replica, point: str) -> None:
-    with session(opened(other), ITEMS, ORDERS, resumes=True) as writer:
+def test_killed_while_the_table_is_rebuilt(replica: Replica, point: str) -> None:
+    with session(opened(replica), ITEMS, ORDERS, resumes=True) as writer:
         apply(writer, 20, record(2, "long", 2), record(3, "long", 3), record(4, "d", 4))
     again = [record(1, "a", 0), record(2, "long", 2), record(3, "c", 5), record(4, "long", 6)]
-    killed_with(tolerant(other, BUDGET), point, [ITEMS], again, is_asked=True)
-    database = opened(other)
+    killed_with(tolerant(replica, BUDGET), point, [ITEMS], again, is_asked=True)
+    database = opened(replica)
     with next_session(database, ITEMS) as (writer, begins):
         if begins == "joined":
             assert {json.loads(each.key)["id"] for each in database.refused()} in ({2, 3}, {2, 4})
@@ -298,11 +300,12 @@ def test_killed_while_the_table_is_rebuilt(other: Replica, point: str) -> None:
         assert (states(database)[0], sorted(each.offset for each in database.refused())) == ("excepted", [2, 6])
         apply(writer, 40, record(2, "b", 7), record(4, None, 8), standing=JOINING)
         assert (states(database)[0], database.refused()) == ("exact", [])
-    assert other.rows("items") == [(1, "a"), (2, "b"), (3, "c")]
+    assert replica.rows("items") == [(1, "a"), (2, "b"), (3, "c")]
 
 
-def test_a_topic_that_was_created_again_has_other_records(other: Replica) -> None:
-    database = opened(other)
+@others
+def test_a_topic_that_was_created_again_has_other_records(replica: Replica) -> None:
+    database = opened(replica)
     with session(database, ITEMS, ORDERS, resumes=True) as writer:
         writer.write([writer.prepare(ITEMS.topic, [record(3, "c", 2)])])
         with pytest.raises(BeginAnew):

@@ -1,7 +1,6 @@
 """Damage in topics, in each format and envelope: jobs refuse it, a reconciliation finds it and repairs it.
 
-One deployment has a table for each form of rows, another one for each form of Debezium's events. The tests here are
-their life, and Spark runs for as few of them as possible.
+There is a deployment for each form. The tests here are its life, and Spark runs for as few of them as possible.
 """
 
 from __future__ import annotations
@@ -38,75 +37,67 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.pg(16, matrix=False)]
 
 ROWS: Final = ("avro", "protobuf", "json-schema")
 EVENTS: Final = ("debezium", "debezium in avro")
+SAMPLED: Final = sampled(TOLD, (ROWS[0], EVENTS[0]))
 MODES: Final[dict[str, Any]] = {"time_precision_mode": "microseconds", "binary_handling_mode": "hex"}
 
 
 @pytest.fixture(scope="module")
-def place(
-    postgres: Postgres, other_postgres: Postgres, kafka: Kafka, registry: RegistryServer, tmp_path_factory: Any
-) -> Iterator[Any]:
-    """Starts deployments that have accounts with rows."""
+def damaged(
+    request: pytest.FixtureRequest,
+    spark: SparkSession,
+    postgres: Postgres,
+    other_postgres: Postgres,
+    kafka: Kafka,
+    registry: RegistryServer,
+    tmp_path_factory: Any,
+) -> Iterator[Accounts]:
+    """A deployment with accounts in one form, whose topic was damaged after all was published."""
+    form: str = request.param
+    table, formats = accounts.table(form), accounts.formats((form,))
+    sections: dict[str, dict[str, Any]] = {
+        "topics": {"partitions": 2, "formats": formats},
+        "registry": {"url": registry.url},
+        "source": {"on_gap": "rebackfill"},
+    }
     with ExitStack() as stack:
-
-        def start(*forms: str) -> Deployment:
-            source, replica = (stack.enter_context(fresh_database(each)) for each in (postgres, other_postgres))
-            formats = accounts.formats(forms)
-            sections: dict[str, dict[str, Any]] = {
-                "topics": {"partitions": 2, "formats": formats},
-                "registry": {"url": registry.url},
-                "source": {"on_gap": "rebackfill"},
-            }
-            folder = tmp_path_factory.mktemp("accounts")
-            deployment = stack.enter_context(deployed(source, kafka.bootstrap, replica, folder, sections))
-            for each in formats:
-                be_compatible(registry, subject(deployment.topic(each)), "NONE")
-            execute(deployment, forms, *accounts.BEGIN)
-            deployment.start_bridge()
-            deployment.wait_backfilled(*formats)
-            return deployment
-
-        yield start
+        source, replica = (stack.enter_context(fresh_database(each)) for each in (postgres, other_postgres))
+        folder = tmp_path_factory.mktemp("accounts")
+        deployment = stack.enter_context(deployed(source, kafka.bootstrap, replica, folder, sections))
+        for each in formats:
+            be_compatible(registry, subject(deployment.topic(each)), "NONE")
+        execute(deployment, table, *accounts.BEGIN)
+        deployment.start_bridge()
+        deployment.wait_backfilled(*formats)
+        found = Accounts(deployment, {form: Account(deployment, form)}, folder)
+        (go_on_with_rows if form in ROWS else go_on_as_events)(found, table, spark)
+        found.accounts[form].damage()
+        yield found
+        deployment.stop()
 
 
-def execute(deployment: Deployment, forms: tuple[str, ...], *statements: str) -> None:
-    """Run statements on each table."""
+def execute(deployment: Deployment, table: str, *statements: str) -> None:
     for statement in statements:
-        for form in forms:
-            deployment.source.execute(statement.format(accounts.table(form), accounts.ROWS))
+        deployment.source.execute(statement.format(table, accounts.ROWS))
 
 
-@pytest.fixture(scope="module")
-def of_rows(place: Any) -> Iterator[Accounts]:
+def go_on_with_rows(found: Accounts, table: str, _: SparkSession) -> None:
     """The replica stays as it was before the damage."""
-    deployment = place(*ROWS)
-    deployment.sink.start()
-    execute(deployment, ROWS, *accounts.GO_ON)
-    deployment.wait_mirrored()
-    deployment.sink.stop()
-    found = Accounts(deployment, {form: Account(deployment, form) for form in ROWS}, deployment.directory)
-    for account in found.accounts.values():
-        account.damage()
-    yield found
-    deployment.stop()
+    found.deployment.sink.start()
+    execute(found.deployment, table, *accounts.GO_ON)
+    found.deployment.wait_mirrored()
+    found.deployment.sink.stop()
 
 
-@pytest.fixture(scope="module")
-def of_events(place: Any, spark: SparkSession) -> Iterator[Accounts]:
-    """Their topics began with rows. A mirror has read all that was before the damage."""
-    deployment = place(*EVENTS)
-    tables = [accounts.table(form) for form in EVENTS]
-    go_on_with_events(deployment, MODES, *tables)
-    execute(deployment, EVENTS, *accounts.GO_ON)
+def go_on_as_events(found: Accounts, table: str, spark: SparkSession) -> None:
+    """The topic began with rows. A mirror has read all that was before the damage."""
+    deployment = found.deployment
+    go_on_with_events(deployment, MODES, table)
+    execute(deployment, table, *accounts.GO_ON)
     deployment.wait_published()
-    found = Accounts(deployment, {form: Account(deployment, form) for form in EVENTS}, deployment.directory)
     lake = mirrors.job_for(deployment, found.lake)
     mirrors.run(spark, lake)
-    mirrors.assert_equal(deployment, lake, tables)
-    assert errors(deployment, tables, spark) == []
-    for account in found.accounts.values():
-        account.damage()
-    yield found
-    deployment.stop()
+    mirrors.assert_equal(deployment, lake, [table])
+    assert errors(deployment, [table], spark) == []
 
 
 def errors(deployment: Deployment, tables: list[str], spark: SparkSession) -> list[str]:
@@ -120,16 +111,10 @@ def errors(deployment: Deployment, tables: list[str], spark: SparkSession) -> li
     return [str(each) for topic in check(spark, job).topics for each in topic.findings if each.severity == "error"]
 
 
-@pytest.fixture
-def damaged(request: pytest.FixtureRequest, form: str) -> Accounts:
-    """The deployment that has a form."""
-    found: Accounts = request.getfixturevalue("of_rows" if form in ROWS else "of_events")
-    return found
-
-
-@pytest.mark.parametrize("form", sampled(TOLD, (ROWS[0], EVENTS[0])))
-def test_it_is_refused(damaged: Accounts, spark: SparkSession, tmp_path: Path, form: str) -> None:
+@pytest.mark.parametrize("damaged", SAMPLED, indirect=True)
+def test_it_is_refused(damaged: Accounts, spark: SparkSession, tmp_path: Path) -> None:
     """By a snapshot and by a mirror, with its place."""
+    (form,) = damaged.accounts
     # A snapshot shows the beginning of the text
     told = f"(?:{'|'.join(re.escape(each[:20]) for each in (*vars(TOLD[form]).values(), '(a change event'))})"
     table, deployment = accounts.table(form), damaged.deployment
@@ -140,9 +125,9 @@ def test_it_is_refused(damaged: Accounts, spark: SparkSession, tmp_path: Path, f
         mirrors.run(spark, mirrors.job_for(deployment, damaged.lake, [table]))
 
 
-@pytest.mark.parametrize("form", TOLD)
-def test_it_is_found_and_healed(damaged: Accounts, form: str) -> None:
-    healed, account = damaged.healed, damaged.accounts[form]
+@pytest.mark.parametrize("damaged", SAMPLED, indirect=True)
+def test_it_is_found_and_healed(damaged: Accounts) -> None:
+    healed, (account,) = damaged.healed, damaged.accounts.values()
     found = table_of(healed.found, account.table)
     of_topic = [each for each in found.samples if each.side == "topic"]  # the replica's are the same keys
     told = {json.loads(each.key)["id"]: f"{each.cause} {each.other}" for each in of_topic}
@@ -158,16 +143,17 @@ def test_it_is_found_and_healed(damaged: Accounts, form: str) -> None:
     assert repair.still_different == 0, healed.said
 
 
-def test_a_replica_in_which_nothing_is_committed_is_not_compared_again(of_rows: Accounts) -> None:
+@pytest.mark.parametrize("damaged", ROWS[:1], indirect=True)
+def test_a_replica_in_which_nothing_is_committed_is_not_compared_again(damaged: Accounts) -> None:
     """Its sink stands still."""
-    said = of_rows.healed.said
-    assert said.count(": comparing the replica ") >= len(of_rows.tables), said
+    said = damaged.healed.said
+    assert said.count(": comparing the replica ") >= len(damaged.tables), said
     # Three more rounds each, but now and then the server commits statistics of its own
-    assert said.count(", again\n") < 2 * len(of_rows.tables), said
+    assert said.count(", again\n") < 3 * len(damaged.tables), said
 
 
-@pytest.mark.parametrize("form", sampled((ROWS[0], EVENTS[0]), (ROWS[0],)))
-def test_what_is_healed_is_copied(damaged: Accounts, spark: SparkSession, tmp_path: Path, form: str) -> None:
+@pytest.mark.parametrize("damaged", sampled((ROWS[0], EVENTS[0]), (ROWS[0],)), indirect=True)
+def test_what_is_healed_is_copied(damaged: Accounts, spark: SparkSession, tmp_path: Path) -> None:
     """Into a snapshot and into a lake."""
     deployment, tables = damaged.deployment, damaged.tables
     assert [each.counts.differences for each in damaged.healed.again.tables] == [0] * len(tables)

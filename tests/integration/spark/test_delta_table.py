@@ -186,7 +186,7 @@ def test_a_mirror_goes_on_after_it_removed_what_is_old_and_the_newest_commits_te
     shop.stop()
 
 
-@pytest.mark.parametrize("moment", sampled(MOMENTS, MOMENTS[:1]))
+@pytest.mark.parametrize("moment", sampled(MOMENTS, ()))
 def test_a_mirror_that_another_one_overtakes_ends_and_leaves_no_wrong_cut(
     spark: SparkSession, shop: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:

@@ -173,6 +173,7 @@ def test_a_snapshot_has_rows_of_several_schemas(formats: Formats, spark: SparkSe
         assert [(*row[:3], bytes(row[3]), row[4].astimezone(UTC)) for row in found] == rows
 
 
+@pytest.mark.long
 def test_a_mirror_has_every_type_and_meets_a_new_schema(formats: Formats, spark: SparkSession, tmp_path: Path) -> None:
     deployment = formats.deployment
     job = mirrors.job_for(deployment, tmp_path / "lake", once=False, interval_s=1, compact_every=100)

@@ -260,6 +260,7 @@ def test_a_file_that_is_not_there_or_open_elsewhere_is_not_verified(
     shop.stop()
 
 
+@pytest.mark.long
 def test_a_repair_reaches_the_file(
     database: Database, kafka: Kafka, tmp_path: Path, spark: SparkSession  # the command shares its JVM
 ) -> None:  # fmt: skip

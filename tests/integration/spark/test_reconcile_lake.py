@@ -290,7 +290,7 @@ def test_a_repair_reaches_the_lake_while_a_mirror_runs(spark: SparkSession, shop
     shop.stop()
 
 
-@pytest.mark.parametrize("form", ["delta", "iceberg"])
+@pytest.mark.parametrize("form", ["delta", pytest.param("iceberg", marks=pytest.mark.long)])
 def test_a_version_that_somebody_removed_is_said_to_be_gone_and_a_mirror_that_starts_anew_names_another(
     spark: SparkSession, spark_settings: SparkSettings, shop: Deployment, tmp_path: Path, form: str
 ) -> None:

@@ -193,7 +193,7 @@ def test_one_more_than_the_budget_stops_the_table_alone(
     deployment.stop()
 
 
-@pytest.mark.parametrize("point", sampled(POINTS, (POINTS[1], POINTS[3], POINTS[4])))
+@pytest.mark.parametrize("point", sampled(POINTS, (POINTS[3],)))
 def test_sink_killed_at(shop: Database, narrow: FileReplica, deploy_to_file: DeployToFile, point: str) -> None:
     shop.execute(f"INSERT INTO orders SELECT n, n % 7 - 1, 'n' || n FROM generate_series(1, {ROWS}) n")
     chance = random.Random(7)
@@ -237,7 +237,8 @@ def killed_between(
     return made
 
 
-@pytest.mark.parametrize("point", sampled(AGAIN, AGAIN[1:2]))
+@pytest.mark.long
+@pytest.mark.parametrize("point", AGAIN)
 def test_killed_while_a_large_transaction_is_read_again(
     killed_between: Callable[[str], FileDeployment], point: str
 ) -> None:
