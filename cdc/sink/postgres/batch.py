@@ -60,7 +60,8 @@ class TableStatements:
 
     Attributes:
         prepare: create the staging tables.
-        empty: empty the staging tables for the next batch of the same transaction.
+        truncate: empty the staging tables for the next batch of the same transaction.
+        clear: the same, but leave the dead rows there.
         drop: drops the staging tables.
         delete: deletes the rows of the staged keys.
         undeleted: finds a row that is still there after ``delete``.
@@ -95,7 +96,8 @@ class TableStatements:
         names, key_names = _listed(each.name for each in written), _listed(key)
         position = _free_names(("lsn", "seq"), by_name) if has_spellings else ()
         self.prepare = [_stage(rows, target, names, position), _stage(keys, target, key_names)]
-        self.empty = [sql.SQL("TRUNCATE {}, {}").format(rows, keys)]
+        self.truncate = [sql.SQL("TRUNCATE {}, {}").format(rows, keys)]
+        self.clear = [sql.SQL("DELETE FROM {}").format(each) for each in (rows, keys)]
         self.drop = sql.SQL("DROP TABLE {}, {}").format(rows, keys)
         self.stage_keys = sql.SQL("COPY {} FROM STDIN").format(keys)
         self.stage_rows = sql.SQL("COPY {} FROM STDIN").format(rows)
@@ -118,7 +120,8 @@ class TableStatements:
             self.prepare.append(_stage(memory, target, key_names, position))
             self.prepare.append(sql.SQL("CREATE INDEX ON {} ({})").format(memory, key_names))
             remember = sql.SQL("INSERT INTO {} SELECT {}, {} FROM {}")
-            self.empty.insert(0, remember.format(memory, _listed(position), key_names, rows))
+            for emptying in (self.truncate, self.clear):
+                emptying.insert(0, remember.format(memory, _listed(position), key_names, rows))
             self.drop = sql.SQL("{}, {}").format(self.drop, memory)
             self.sift = sift(rows, memory, equalities, position)
 

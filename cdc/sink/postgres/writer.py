@@ -51,6 +51,10 @@ _RECORD_OFFSETS: Final = """
         (next_offset, topic_id) = (excluded.next_offset, excluded.topic_id)
 """
 
+_MOST_DEAD: Final = 10_000
+"""TRUNCATE writes the catalog. A transaction that does so a thousand times, to narrow down rows that fail, walks
+through all former versions of its entries with each statement. Below so many rows, reading dead ones costs less."""
+
 log = structlog.get_logger("cdc.sink")
 
 
@@ -88,7 +92,8 @@ class PostgresReplica:
         self._offsets: dict[Partition, int] = {}
         self._topic_ids: dict[str, str] = {}
         self._written: Counter[str] = Counter()
-        self._staged: set[str] = set()
+        self._staged: dict[str, int] = {}
+        """How many rows the staging tables of a topic hold in this transaction, the dead ones included."""
         self._is_open = self._waits_briefly = False
 
     def lock(self) -> bool:
@@ -363,12 +368,14 @@ class PostgresReplica:
     def _try(self, statements: TableStatements, batch: RenderedBatch, *, is_straight: bool = False) -> None:
         """Applies one batch, or nothing of it. Stages all rows, unless new ones are to go straight into the table."""
         staged = batch.upserted if is_straight else [*batch.upserted, *batch.new]
+        before = self._staged.get(batch.topic)
+        is_truncated = (before or 0) > _MOST_DEAD
+        if batch.deleted or staged or before is not None:
+            self._staged[batch.topic] = (before or 0) + len(batch)  # even if all of it fails
         with self._connection.begin_nested(), self._session.cursor() as cursor:
-            if batch.topic in self._staged:  # the tables empty themselves only at the commit
-                for statement in statements.empty:
+            if before is not None:  # the tables empty themselves only at the commit
+                for statement in statements.truncate if is_truncated else statements.clear:
                     cursor.execute(statement)
-            if batch.deleted or staged:
-                self._staged.add(batch.topic)
             if batch.deleted:
                 _copy(cursor, statements.stage_keys, batch.deleted)
                 cursor.execute(statements.delete)
@@ -391,6 +398,8 @@ class PostgresReplica:
                 taken += _copy(cursor, statements.take_new, batch.new)
             if not statements.is_uncounted and taken != len(batch) - batch.tombstones:
                 raise TriggeredActionException("a trigger of the replica table keeps a row out")
+        if is_truncated:
+            self._staged[batch.topic] = len(batch)
 
     def _narrow(
         self, statements: TableStatements, topic: str, records: Sequence[StoredRecord], error: psycopg.Error
