@@ -21,8 +21,8 @@ _NUMBER: Final = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
 _plain_string = re.compile(_STRING).fullmatch
 _SCALAR: Final = rf"{_STRING}|{_NUMBER}|true|false|null"
 _plain_member = re.compile(rf"{_STRING}:({_SCALAR})([,}}])").match
-"""Matches a member without blanks and escapes whose value is no object and no array, and what follows it. Most are so,
-and one match costs a fifth of the steps that any member needs."""
+"""Matches a member without blanks and escapes whose value is neither an object nor an array, and what follows it. Most
+are so, and one match costs a fifth of the steps that any member needs."""
 
 _plain_array = re.compile(rf"\[(?:(?:{_SCALAR})(?:,(?:{_SCALAR}))*+)?\]").fullmatch
 _elements = re.compile(_SCALAR).finditer
